@@ -13,7 +13,6 @@ from nyala.common.errors import (
     NotReady,
     NyalaError,
     OutcomeUnknown,
-    Unavailable,
 )
 from nyala.ram.calls import ServerCalls
 from nyala.ram.operations import OperationContext, operations
@@ -124,43 +123,20 @@ class CoordinatorTerm:
             Rejected: it is refused.
         """
         self.check()
-        done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._env.tasks.spawn(self._execute(kind, request, done), f"operation {kind}")
-        ended = asyncio.Event()
-        done.add_done_callback(lambda _: ended.set())
-        await ended.wait()  # a cancelled caller does not cancel the operation, or its outcome
-        payload = done.result()
+        assert self._steps is not None
         try:
+            payload = await self._operations.execute(self._steps, kind, request)
             self.check()
-        except NotLeading as err:
-            raise OutcomeUnknown(
-                f"{kind} took effect, and this process may not lead any more"
-            ) from err
-        return payload
-
-    async def _execute(self, kind: str, request: Any, done: "asyncio.Future[bytes]") -> None:
-        try:
-            assert self._steps is not None
-            done.set_result(await self._operations.execute(self._steps, kind, request))
         except NotLeading as err:  # perhaps after the commit point
-            done.set_exception(OutcomeUnknown(f"{kind} may take effect: {err.message}"))
-            done.exception()
+            raise OutcomeUnknown(f"{kind} may take effect: {err.message}") from err
         except NotReady as err:  # it is committed; a client that retries finds it
             cause = err.__cause__
             if isinstance(cause, NotLeading):
-                done.set_exception(OutcomeUnknown(f"{kind} may take effect: {cause.message}"))
-            else:
-                done.set_exception(cause if isinstance(cause, NyalaError) else err)
-            done.exception()
-        except NyalaError as err:
-            done.set_exception(err)
-            done.exception()  # the caller may have ended
-        except BaseException as err:
-            done.set_exception(Unavailable(f"the operation ended: {err!r}"))
-            done.exception()
-            raise
+                raise OutcomeUnknown(f"{kind} may take effect: {cause.message}") from err
+            raise cause if isinstance(cause, NyalaError) else err from None
         finally:
             self.changed.set()
+        return payload
 
     def close(self) -> None:
         """Follow the log no more."""

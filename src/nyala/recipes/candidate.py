@@ -109,25 +109,6 @@ class LeaderCandidate:
             await self._elected.wait()
         return self.epoch
 
-    def check(self, epoch: int | None = None) -> int:
-        """Return the epoch of the leadership of this process; see `OwnSteps.check`."""
-        return self.steps.check(epoch)
-
-    async def confirm(self, epoch: int | None = None) -> int:
-        """Have the journal confirm that this process leads; return the epoch.
-
-        Args:
-            epoch: as for `OwnSteps.check`.
-
-        Raises:
-            NotLeading: it does not lead.
-        """
-        return await self.steps.confirm(epoch)
-
-    async def resign(self) -> None:
-        """End the leadership of this process, if it leads; another candidate is established at once."""
-        await self.steps.resign()
-
     async def close(self) -> None:
         """Resign, and take part in the election no more.
 
@@ -143,7 +124,7 @@ class LeaderCandidate:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._noticed.close()
-        await self.resign()
+        await self.steps.resign()
         self._end(NotLeading(f"this candidate for log {self._log!r} is closed; make another one"))
 
     def _end(self, failure: NyalaError) -> None:

@@ -153,7 +153,7 @@ class Leader:
         Raises:
             NotLeading: this process does not lead, may have been replaced, or leads in a later epoch.
         """
-        return self._candidate.check(epoch)
+        return self.steps.check(epoch)
 
     def confirm(self, epoch: int | None = None) -> int:
         """Have the journal confirm that this process leads; return the epoch.
@@ -164,7 +164,7 @@ class Leader:
         Raises:
             NotLeading: it does not lead, or leads in a later epoch.
         """
-        return self._journal.connection.change(self._candidate.confirm(epoch))
+        return self._journal.connection.change(self.steps.confirm(epoch))
 
     def atomically(self, epoch: int | None = None) -> StepBuilder:
         """Return a step, as `Journal.atomically`, that takes effect only while this process leads.
@@ -202,7 +202,7 @@ class Leader:
 
     def resign(self) -> None:
         """End the leadership of this process, if it leads; another candidate is established at once."""
-        self._journal.connection.run(self._candidate.resign())
+        self._journal.connection.run(self.steps.resign())
 
     def close(self) -> None:
         """Resign, and take part in the election no more. A second call does nothing."""

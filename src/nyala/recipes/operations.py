@@ -474,6 +474,10 @@ class OperationLog:
             except Corrupt:
                 raise
             except Exception as bug:  # of an operation: what comes after it waits too
+                if isinstance(
+                    bug.__context__, GeneratorExit
+                ):  # the loop has ended, and the tail with it
+                    raise bug.__context__ from None
                 log.error("a change of log %s was not applied", self._log, exc_info=bug)
                 await self._journal.env.tasks.sleep_ms(FAILED_PAUSE_MS)
 

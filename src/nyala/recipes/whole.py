@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import InvalidArgument, OutcomeUnknown
 from nyala.env.env import Env
 
 T = TypeVar("T")
@@ -59,7 +59,14 @@ class WholeTasks:
         try:
             result = await work
         except asyncio.CancelledError:  # its process ends
-            done.cancel()
+            if not done.done():
+                done.set_exception(
+                    OutcomeUnknown(
+                        f"the process ends during one of the {self._name}: the next leader completes it, or "
+                        "it has no effect"
+                    )
+                )
+                done.exception()  # so that it is not reported if the caller has ended too
             raise
         except BaseException as err:  # raised by the caller, if it still waits
             if not done.done():

@@ -69,7 +69,7 @@ def crash_run(*crashes: int, twice: bool = False) -> tuple[int, list[str], Any]:
         c, servers = Candidates(loop), ServersInMemory()
         outcome = await run(c, lambda: CoordinatorProcess(servers), REQUESTS, *crashes, twice=twice)
         check(c, servers, outcome.process)
-        await outcome.process.candidate.resign()
+        await outcome.process.candidate.steps.resign()
         assert await fresh(c) == outcome.process.service.dump()
         found.extend(
             (outcome.crashed, outcome.process.points.names, effect(state_of(outcome.process)))

@@ -53,7 +53,7 @@ async def test_idle_leader_renews_and_is_not_replaced(c):
     epoch = await one.elected()
     for _ in range(60):
         await c.wait_s(1)
-        assert one.check() == epoch
+        assert one.steps.check() == epoch
         assert not two.acts
     assert len(c.entries()) == 1, "renewals leave no entries"
     steps_a_second = len(c.servers.group) / 60
@@ -106,7 +106,7 @@ async def test_steps_of_a_leader_that_was_replaced_have_no_effect(c):
     with pytest.raises(NotLeading, match="does not lead log 'service' any more"):
         await one.steps.step((), [append(LOG, b"late")])
     with pytest.raises(NotLeading):
-        one.check()
+        one.steps.check()
     await c.wait_s(0.1)
     assert c.lost == [("one", "another process was established")]
     assert c.entries() == before
@@ -130,7 +130,7 @@ async def test_resigned_leader_is_replaced_at_once_and_leaves_no_entry(c):
     first = await one.elected()
     await c.wait_s(10)
     began = c.loop.time()
-    await one.resign()
+    await one.steps.resign()
     assert not one.acts
     second = await two.elected()
     assert c.loop.time() - began < 0.5
@@ -192,7 +192,7 @@ async def test_what_a_leader_sent_in_its_first_term_is_refused_in_its_second(c):
     with pytest.raises(StaleEpoch):
         guard.check(first)
     assert c.entries() == before
-    assert one.check() == third, "it still leads"
+    assert one.steps.check() == third, "it still leads"
     assert (await one.steps.step((), [append(LOG, b"new")])).ids
     assert c.entries()[1:] == [b"new"]
 
@@ -281,7 +281,7 @@ async def test_step_whose_session_the_journal_has_forgotten_ends_the_leadership(
     with pytest.raises(OutcomeUnknown, match="does not lead log 'service' any more"):
         await one.steps.step((), [append(LOG, b"x")])
     with pytest.raises(NotLeading):
-        one.check()
+        one.steps.check()
     await c.wait_s(0.1)
     assert c.lost == [("one", "the journal does not tell whether a step took effect")]
 
@@ -313,12 +313,12 @@ async def test_confirm_has_the_journal_confirm_the_leadership(c):
     one = await c.candidate("one")
     epoch = await one.elected()
     count = len(c.servers.group)
-    assert await one.confirm() == epoch
+    assert await one.steps.confirm() == epoch
     assert len(c.servers.group) == count + 1
     other = await c.journal()
     await other.step([], [set_key(KEYS + LOG, b"{}")])
     with pytest.raises(NotLeading):
-        await one.confirm()
+        await one.steps.confirm()
 
 
 @candidates

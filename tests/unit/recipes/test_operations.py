@@ -1,6 +1,7 @@
 """Operations: crashes at each point and in each recovery, each action twice, followers, replay."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -145,7 +146,7 @@ def crash_run(*crashes: int, twice: bool = False) -> tuple[int, list[str]]:
         c, world = Candidates(loop), World()
         outcome = await run(c, lambda: Tables(world), REQUESTS, *crashes, twice=twice)
         check(c, world, outcome.process, len(REQUESTS))
-        await outcome.process.candidate.resign()
+        await outcome.process.candidate.steps.resign()
         assert await fresh(c) == outcome.process.service.dump()
         found.extend((outcome.crashed, outcome.process.points.names))
 
@@ -313,7 +314,7 @@ async def test_entries_of_unknown_types_are_ignored(c):
     for data in (b"done rename a b", b"intent rename a", b"\xff\x00", b"done", b""):
         await leader.candidate.steps.step((), [append(LOG, data)])
     await leader.execute(("create", "a"))
-    await leader.candidate.resign()
+    await leader.candidate.steps.resign()
     assert await fresh(c) == leader.service.dump()
 
 
@@ -344,3 +345,21 @@ async def test_operation_whose_action_failed_is_completed_before_the_next(c):
     await process.execute(("create", "b"))
     assert world.owned["m1"] >= {"a"}
     check(c, world, process, 2)
+
+
+def test_run_that_fails_beside_a_follower_shows_its_own_error_alone(caplog):
+    async def main(loop: SimLoop) -> None:
+        c = Candidates(loop)
+        await (await c.journal()).step([], [append(LOG, b"x")])
+        log = OperationLog(await c.journal("two"), LOG, (), str, call_at_once)
+        loop.create_task(log.follow())
+        await c.wait_s(1)
+        raise ZeroDivisionError
+
+    async def call_at_once(fn: Any, *args: Any) -> Any:
+        return fn(*args)
+
+    with pytest.raises(ZeroDivisionError):
+        run_loop(main, max_time_s=60)
+    gc.collect()
+    assert "was not applied" not in caplog.text

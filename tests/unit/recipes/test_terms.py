@@ -24,7 +24,7 @@ async def test_lock_that_is_let_go_while_a_step_is_under_way_is_taken_at_once(c)
     x = await c.candidate("x")
     c.links["x"].answer_ms = 50
     await c.wait_s(2)
-    resigning = asyncio.get_running_loop().create_task(y.resign())
+    resigning = asyncio.get_running_loop().create_task(y.steps.resign())
     while not (z.acts or x.acts):
         await c.wait_s(0.001)
     await resigning
@@ -131,7 +131,7 @@ async def test_candidate_for_one_term_ends_with_it(c):
     with pytest.raises(NotLeading, match="has led"):
         await one.elected()
     with pytest.raises(NotLeading):
-        one.check(first)
+        one.steps.check(first)
     two = await c.candidate("two")
     assert await two.elected() > first
     await one.close()
@@ -164,7 +164,7 @@ async def test_step_that_began_in_one_term_has_no_effect_in_a_later_one(c):
             await step
     with pytest.raises(NotLeading):
         term.check()
-    assert one.check() == one.check(second) == second
+    assert one.steps.check() == one.steps.check(second) == second
     assert [e for e in c.entries() if not e.startswith(b"leader_alive")] == [b"of two"]
 
 
