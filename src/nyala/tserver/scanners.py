@@ -102,8 +102,9 @@ class Scanners:
     async def _stream(
         self, hosted: HostedTablet, token: pb.ScanToken, at: int, age_ms: int
     ) -> AsyncIterator[FlightData]:
-        view = view_at(hosted.tablet.view(), token, at)
+        view = hosted.tablet.view()
         check_ranges(view, token, at)
+        view = view_at(view, token, at)
         through = at
         if token.changes and token.limit:
             limit = min(token.limit, MAX_ROWS)
@@ -227,7 +228,7 @@ def bounds_of(token: pb.ScanToken) -> KeyBounds:
 
 
 def view_at(view: View, token: pb.ScanToken, at: int) -> View:
-    """Return the view that a token is read from: with the columns of its time, if it names any that are gone.
+    """Return the view that a token is read from: with the columns of its time, if some were dropped since.
 
     Args:
         view: view of the tablet.
@@ -238,8 +239,8 @@ def view_at(view: View, token: pb.ScanToken, at: int) -> View:
         HistoryGone: the time is below the horizon, so that values of dropped columns may have been removed.
         InvalidArgument: the token's definition of a column is invalid.
     """
-    missing = any(ColumnId(i) not in view.schema.by_id for i in token.column_ids)
-    if not (missing or token.past_columns) or token.schema_version > view.schema.version:
+    gone = bool(view.info.dropped or token.past_columns)
+    if not gone or token.schema_version >= view.schema.version:
         return view
     return view.at_time(at, [convert.column_from_proto(c) for c in token.past_columns])
 

@@ -13,6 +13,7 @@ from nyala.common.errors import InvalidArgument, NotLeader, SchemaMismatch, Unav
 from nyala.common.hybrid_time import from_micros
 from nyala.common.predicate import Compare
 from nyala.common.predicate import CompareOp as Sign
+from nyala.common.where import parse
 from nyala.wire import convert, flight
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
@@ -267,7 +268,9 @@ def test_token_of_a_time_before_a_drop_is_read_and_strange_definitions_are_refus
     async def work(t):
         await t.write(rows_of([1], [10]))
         spec = ReadSpec(schema=t.schema)
+        some = ReadSpec(columns=("k",), where=parse("v < 20", t.schema))
         [token] = await t.ask(lambda: t.core.reader.tokens(t.table, spec, TIMEOUT_MS))
+        [condition] = await t.ask(lambda: t.core.reader.tokens(t.table, some, TIMEOUT_MS))
         await t.alter(DropColumn("v"), AddColumn("n", pa.int32()))
 
         async def rows(token):
@@ -275,6 +278,7 @@ def test_token_of_a_time_before_a_drop_is_read_and_strange_definitions_are_refus
             return [r for b in found for r in b.to_pylist()]
 
         assert await rows(token) == [{"k": 1, "v": 10}]
+        assert await rows(condition) == [{"k": 1}]
         token.past_columns.add(id=1, name="v", type="string", nullable=True)
         assert await rows(token) == [{"k": 1, "v": 10}], "the tablet's own definition counts"
         for strange, error in (
