@@ -23,7 +23,6 @@ from nyala.client.read.point_reads import PointGetter
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.snapshot_time import Times, near
 from nyala.client.read.token_reader import Reader
-from nyala.client.write.staging import StageSession
 from nyala.client.write.writer import BatchLimits, Writer
 from nyala.common.errors import NotFound, RangesChanged, Unavailable
 from nyala.common.keys import encode_keys
@@ -83,7 +82,6 @@ class ClientCore:
             env, self.client_id, self.locations, self.clock, options.limits,
             keep_results=options.keep_results, since=options.since,
         )  # fmt: skip
-        self.staging = StageSession(env, self.locations, self.clock, options.limits, self.session)
         self.reader = Reader(env, self.masters, self.locations, self.clock)
         self.reader.batch_bytes = options.scan_batch_bytes
         self.reader.batch_rows = options.scan_batch_rows

@@ -133,7 +133,7 @@ class RowWriter:
             raise InvalidArgument(
                 f"txn={txn!r}: pass what client.transaction() returns, or a part of it"
             )
-        return txn.part_for(self._connection.core.staging)
+        return txn.part_for(self._connection.core.session.staging)
 
     def _send(
         self,

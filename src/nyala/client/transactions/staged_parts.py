@@ -73,7 +73,7 @@ class StagedParts:
                 "for each attempt of a task"
             )
         if name not in self._parts:
-            made = self._parts[name] = PartStage(self._core.staging, self.transaction, name)
+            made = self._parts[name] = PartStage(self._core.session.staging, self.transaction, name)
             if self._ended:
                 made.close(self._ended)
         return self._parts[name]

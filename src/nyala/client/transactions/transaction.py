@@ -263,7 +263,7 @@ def check_client(connection: Connection, session: StageSession, transaction: str
     Raises:
         InvalidArgument: it belongs to another one.
     """
-    if connection.core.staging is not session:
+    if connection.core.session.staging is not session:
         raise InvalidArgument(
             f"transaction {transaction} belongs to another client; open the table with the client that began "
             "it, or stage a part of it with client.transaction_part(token, name)"

@@ -10,7 +10,7 @@ from nyala.client.deadline import Attempts
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
 from nyala.client.write.row_outcomes import RowErrors
-from nyala.client.write.upload import MAX_WINDOWS, BatchSender, TabletRows, Upload, Writing
+from nyala.client.write.upload import MAX_WINDOWS, RowSender, TabletRows, Upload, Writing
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
@@ -44,7 +44,7 @@ class Batcher:
     def __init__(
         self,
         env: Env,
-        requests: BatchSender,
+        requests: RowSender,
         clock: HybridClock,
         limits: BatchLimits,
         locations: TabletCache | None = None,

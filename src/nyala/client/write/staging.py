@@ -19,10 +19,10 @@ from nyala.client.deadline import Attempts
 from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.client.write.delivery import Delivery
 from nyala.client.write.pending_call import Written
+from nyala.client.write.put_streams import PutStreams
 from nyala.client.write.row_outcomes import RowErrors
 from nyala.client.write.sequencer import OP_COLUMN, Sequences
 from nyala.client.write.upload import Upload
-from nyala.client.write.writer import Writer
 from nyala.common.errors import InvalidArgument, NyalaError, RangesChanged, TransactionDenied
 from nyala.common.ids import TabletId
 from nyala.env.clock import HybridClock, random_id
@@ -53,7 +53,7 @@ class StagedTablet:
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """What a part of a transaction has staged. Can be pickled.
+    """Batches that a part of a transaction has staged. Can be pickled.
 
     Attributes:
         name: name of the part, unique in its transaction.
@@ -79,7 +79,7 @@ class StageSession:
         locations: locations of tablets.
         clock: its highest time is sent with each batch.
         limits: limits of a batch.
-        writer: of the client, which has the open streams to servers.
+        streams: open streams to servers.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class StageSession:
         locations: TabletCache,
         clock: HybridClock,
         limits: BatchLimits,
-        writer: Writer,
+        streams: PutStreams,
     ) -> None:
         self.env = env
         self.clock = clock
@@ -96,7 +96,7 @@ class StageSession:
         self.locations = locations
         self.client_id = bytes.fromhex(random_id(env.random))
         self.sequences = Sequences(keep_results=False)
-        self.delivery = Delivery(locations, clock, writer.streams)
+        self.delivery = Delivery(locations, clock, streams)
 
 
 @dataclass(slots=True)

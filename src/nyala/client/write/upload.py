@@ -119,7 +119,7 @@ class RowGrouper(Protocol):
         ...
 
 
-class BatchSender(Protocol):
+class RowSender(Protocol):
     """Sender of the requests of one client: they take effect, or are staged."""
 
     async def deliver(
@@ -151,12 +151,7 @@ class Upload:
     """
 
     def __init__(
-        self,
-        env: Env,
-        groups: RowGrouper,
-        requests: BatchSender,
-        clock: HybridClock,
-        call: Writing,
+        self, env: Env, groups: RowGrouper, requests: RowSender, clock: HybridClock, call: Writing
     ) -> None:
         self._env = env
         self._groups = groups

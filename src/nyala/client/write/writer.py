@@ -13,6 +13,7 @@ from nyala.client.write.delivery import Delivery
 from nyala.client.write.pending_call import Call, Written
 from nyala.client.write.put_streams import PutStreams
 from nyala.client.write.sequencer import Sequencer, Sequences
+from nyala.client.write.staging import StageSession
 from nyala.client.write.upload import Upload
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
@@ -46,6 +47,7 @@ class Writer:
             since if keep_results else None,
         )
         self._bulk = Batcher(env, self._requests, clock, limits, locations)
+        self.staging = StageSession(env, locations, clock, limits, self.streams)
         # A process that repeats another's writes has to form the same requests.
         self._may_combine = not keep_results
         self.combiner = coalescer.Coalescer(
