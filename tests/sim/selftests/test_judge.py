@@ -144,9 +144,9 @@ def test_stale_reads_of_deposed_leader_are_detected(monkeypatch: pytest.MonkeyPa
     """Rare in random mixtures, since a paused leader steps down in its first iteration."""
     seed = 1  # each of ten seeds finds it
 
-    def complete(self: PendingReads, applied: int, applied_stamp: int) -> int:
+    def complete(self: PendingReads, applied: int, applied_stamp: int, readable: int) -> int:
         self.confirmed(1 << 62)
-        return answered(self, applied, applied_stamp)
+        return answered(self, applied, applied_stamp, readable)
 
     with pytest.raises(NotLinearizable):
         ask_outvoted_leaders(seed, core(Mistakes(stale_reads=True)))

@@ -187,7 +187,7 @@ class Bank:
     # ---- others ------------------------------------------------------------------------------------
 
     async def reader(self) -> None:
-        """Read a tablet again and again: the latest rows, at a time near a commit, or at a follower."""
+        """Read tablets until the run is stopped: at the latest time, near a commit, or at a follower."""
         while not self.stopped:
             tablet = self._rng.choice(self.table.tablets)
             kind = self._rng.choice(["latest", "snapshot", "stale"])

@@ -1,6 +1,6 @@
 """Questions to the leader master about transactions that are prepared here and whose outcome is not known.
 
-A leader asks again and again: the coordinator that prepared may have ended, and its orders may be lost. The
+A leader asks until it knows: the coordinator that prepared may have ended, and its orders may be lost. The
 answers are orders: RESOLVE applies, UNPREPARE undoes. The tablets of one server share a request.
 """
 

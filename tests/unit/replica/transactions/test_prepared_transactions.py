@@ -101,5 +101,5 @@ def test_resolve_that_was_refused_waits_for_its_decision_again():
     known.resolve_proposed(A, 7)
     known.applied(7, known.prepared)
     assert known.writes_wait
-    assert known.next_resolve() is None, "it would be refused again and again"
+    assert known.next_resolve() is None, "it would be refused each time"
     assert known.commit_time(A) is None
