@@ -71,14 +71,14 @@ def test_participants_have_the_parts_of_each_tablet_in_their_order():
 
 
 def test_outcomes_of_the_masters():
-    assert committed(T1, txn.TxnOutcome(kind=1, at=7)).at == 7
-    taken = committed(T1, txn.TxnOutcome(kind=3, at=7, winner=b"w" * 16))
+    assert committed(T1, txn.TxnOutcome(kind=txn.TxnOutcome.COMMITTED, at=7)).at == 7
+    taken = committed(T1, txn.TxnOutcome(kind=txn.TxnOutcome.TAKEN, at=7, winner=b"w" * 16))
     assert (taken.before, taken.winner) == (True, (b"w" * 16).hex())
     with pytest.raises(OutcomeUnknown, match="so long ago"):
-        committed(T1, txn.TxnOutcome(kind=4))
+        committed(T1, txn.TxnOutcome(kind=txn.TxnOutcome.UNKNOWN))
     error = pb.RowError(row=3, code="not_whole", message="it lacks batches")
     refused = txn.TxnTabletResult(tablet_id="a", outcome=3, errors=[error])
-    outcome = txn.TxnOutcome(kind=2, reason="why", errors=[refused])
+    outcome = txn.TxnOutcome(kind=txn.TxnOutcome.DENIED, reason="why", errors=[refused])
     with pytest.raises(TransactionDenied, match="why; tablet a: not_whole: it lacks batches"):
         committed(T1, outcome)
     assert isinstance(denied(T1, outcome), TransactionDenied)
