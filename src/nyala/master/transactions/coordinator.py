@@ -19,6 +19,7 @@ from nyala.master.transactions.commits import Commits
 from nyala.master.transactions.decision import gone
 from nyala.master.transactions.denials import Denials
 from nyala.master.transactions.participants import Participants
+from nyala.master.transactions.tablet_calls import Results
 from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire.backoff import Backoff
 from nyala.wire.proto import transactions_pb2 as txn
@@ -108,17 +109,29 @@ class TransactionCoordinator:
             return txn.TxnOutcome(kind=_Kind.UNKNOWN)
         tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
         evidence = bool(gone(self._memory.catalog, tablets)) or not tablets
-        failed: list[txn.TxnTabletResult] = []
         if not evidence:
-            left_ms = max(1, (end_us - self._env.clock.monotonic_us()) // 1000)
-            found = await self._participants.drop(transaction, tablets, left_ms)
-            evidence = any(_is_gone(r) for r in found.values())
-            failed = [r for r in found.values() if not _is_gone(r)]
-        if not evidence:
-            return txn.TxnOutcome(
-                errors=failed, reason="no tablet has confirmed that it dropped the stage; ask again"
-            )
+            found = await self._drop(transaction, tablets, end_us)
+            if not any(_is(r, TransactionOutcome.GONE) for r in found.values()):
+                return txn.TxnOutcome(
+                    errors=found.values(),
+                    reason="no tablet has confirmed that it dropped the stage; ask again",
+                )
         return await self._denials.deny(transaction, None, request.since, (), "it was aborted")
+
+    async def _drop(
+        self, transaction: bytes, tablets: tuple[TabletId, ...], end_us: int
+    ) -> Results:
+        """Have the tablets drop their stages; those that are still prepared are unprepared first."""
+        left_ms = max(1, (end_us - self._env.clock.monotonic_us()) // 1000)
+        found = await self._participants.drop(transaction, tablets, left_ms)
+        prepared = [t for t, r in found.items() if _is(r, TransactionOutcome.PREPARED)]
+        decided = transaction in self._memory.catalog.decisions.rows
+        if not prepared or decided or transaction in self._attempts.under_way:
+            return found
+        self._memory.check()
+        await self._participants.unprepare(transaction, self._attempts.new(), prepared)
+        left_ms = max(1, (end_us - self._env.clock.monotonic_us()) // 1000)
+        return found | await self._participants.drop(transaction, prepared, left_ms)
 
     def status(self, prepared: txn.TxnPrepared) -> txn.TxnStatusAnswer:
         """Return what a tablet is to do that is prepared for a transaction. Rules A and D."""
@@ -166,9 +179,8 @@ class TransactionCoordinator:
         return result
 
 
-def _is_gone(result: txn.TxnTabletResult) -> bool:
-    """Return whether a tablet is permanently without the stage."""
-    return not result.HasField("error") and result.outcome == TransactionOutcome.GONE
+def _is(result: txn.TxnTabletResult, outcome: TransactionOutcome) -> bool:
+    return not result.HasField("error") and result.outcome == outcome
 
 
 async def _caught(

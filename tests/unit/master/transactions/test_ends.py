@@ -91,6 +91,20 @@ def test_abort_during_prepare_keeps_the_attempt_from_deciding():
     with_term(work)
 
 
+def test_transaction_aborted_while_its_decision_waits_for_locks_is_not_committed():
+    async def work(term):
+        async with term.memory.locks.hold(Scope(tablets=tuple(term.tablets))):
+            waiting = term.env.tasks.spawn(term.commit(timeout_ms=300), "commit")
+            await term.env.tasks.sleep_ms(200)
+            assert term.transactions.attempts.under_way
+            assert (await term.abort()).kind == Kind.DENIED
+        assert (await waiting).kind in (Kind.NONE, Kind.DENIED)
+        await term.env.tasks.sleep_ms(1_000)
+        assert not term.rows.batches
+
+    with_term(work)
+
+
 def test_status_unprepares_only_what_is_neither_decided_nor_tried():
     async def work(term):
         first, second = status(term), status(term)

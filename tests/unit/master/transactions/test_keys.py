@@ -9,7 +9,7 @@ from nyala.master.transactions import keys
 from nyala.master.transactions.keys import KeyState
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
-from tests.unit.master.support.scripted_tablets import with_term
+from tests.unit.master.support.scripted_tablets import Term, with_term
 
 Kind = txn.TxnOutcome
 JOB = txn.TxnKey(name="job")
@@ -87,15 +87,19 @@ def test_two_transactions_with_a_key_at_once_have_one_decision():
 
 def test_taken_key_is_answered_only_once_the_winner_is_resolved():
     async def work(term):
-        held = asyncio.Event()
         for tablet in term.tablets.values():
+            tablet.silent = {"Resolve"}
+        assert (await term.commit(1, JOB, timeout_ms=300)).kind == Kind.NONE
+        term.memory.drop("another leader")
+        successor, held = Term(term.loop, term.rows, term.catalog, 2), asyncio.Event()
+        for tablet in successor.tablets.values():
+            tablet.prepared[(1).to_bytes(16, "big")] = (1, 1, 1)
             tablet.held["Resolve"] = held
-        first = term.env.tasks.spawn(term.commit(1, JOB, timeout_ms=60_000), "first")
-        await term.env.tasks.sleep_ms(300)
-        assert (await term.commit(2, JOB, timeout_ms=300)).kind == Kind.NONE
+        successor.transactions.start()
+        assert (await successor.commit(2, JOB, timeout_ms=300)).kind == Kind.NONE
         held.set()
-        assert (await first).kind == Kind.COMMITTED
-        assert (await term.commit(2, JOB)).kind == Kind.TAKEN
+        assert (await successor.commit(2, JOB)).kind == Kind.TAKEN
+        successor.memory.drop("end")
 
     with_term(work)
 
