@@ -68,7 +68,7 @@ class EnsembleOperations:
             table_id = self.tables.pop(old)[0]
             request = pb.DropTableRequest(name=old, operation=operation, id=table_id)
             dropped = self.ensemble.ask(methods.RAM_DROP_TABLE, request).id
-            assert dropped in (0, table_id), f"{old} is table {table_id}, and {dropped} was dropped"
+            assert dropped == table_id, f"{old} is table {table_id}, and {dropped} was dropped"
             return
         self._split(pb.SplitTabletRequest(name=old, split_hash=self.rng.randrange(1, 1 << 64)))
 

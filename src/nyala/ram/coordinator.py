@@ -2,17 +2,14 @@
 
 import asyncio
 import contextlib
-import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.common.errors import (
-    AlreadyPresent,
     Corrupt,
     NotFound,
     NotLeading,
@@ -21,20 +18,15 @@ from nyala.common.errors import (
 )
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.ram.answers import AlreadyAnswered
 from nyala.ram.checks import (
     check_enlist,
     check_ensemble,
-    check_name,
-    check_operation,
-    check_span,
-    check_split,
 )
 from nyala.ram.ids import ServerId
-from nyala.ram.state import answer_of, parse
+from nyala.ram.requests import ClientRequests
 from nyala.ram.term import ALIVE_KEYS, CoordinatorTerm, Point
 from nyala.ram.upkeep import Upkeep
-from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart
+from nyala.ram.will import PART_LIMIT, TabletLoad
 from nyala.recipes.candidate import LeaderCandidate
 from nyala.recipes.records import ElectionSettings, leader_info
 from nyala.wire import methods
@@ -172,7 +164,7 @@ class Coordinator:
                 return
             except NyalaError as err:
                 log.info("the leadership ended: %s", err)
-            except Exception as bug:
+            except Exception as bug:  # of the upkeep: another coordinator is to lead
                 log.error("the coordinator failed", exc_info=bug)
                 await self._fail(Unavailable(f"the coordinator failed: {bug!r}; its log has more"))
                 return
@@ -210,10 +202,7 @@ class Coordinator:
         upkeep = Upkeep(self._env, self.term, self._config.ping_ms, self._config.limit)
         self.upkeep = upkeep
         self._rounds = self._env.tasks.spawn(upkeep.run(), "upkeep")
-        try:
-            await asyncio.wait([self._rounds])
-        finally:
-            self._rounds.cancel()
+        await asyncio.gather(self._rounds, return_exceptions=True)
         if not self._rounds.cancelled():
             self._rounds.result()
 
@@ -227,16 +216,9 @@ class Coordinator:
     def handlers(self) -> Handlers:
         """Return what it answers."""
         return {
+            **ClientRequests(self._leading).handlers(),
             methods.RAM_ENLIST: self._enlist,
-            methods.RAM_CREATE_TABLE: self._create,
-            methods.RAM_DROP_TABLE: self._drop,
-            methods.RAM_SPLIT_TABLET: self._split,
-            methods.RAM_TABLET_MAP: self._tablet_map,
-            methods.RAM_SERVER_LIST: self._server_list,
             methods.RAM_HINT_CRASHED: self._hint_crashed,
-            methods.RAM_SET_RECOVERY_INFO: self._set_recovery_info,
-            methods.RAM_WILLS: self._wills,
-            methods.RAM_DUMP: self._dump,
             methods.RAM_COORDINATOR_STATUS: self._status,
         }
 
@@ -260,57 +242,6 @@ class Coordinator:
         up = pb.Records.FromString(payload).records[-1].server_up
         return pb.EnlistResponse(id=up.id, epoch=term.epoch, ensemble=term.ensemble)
 
-    async def _change(self, kind: str, request: Any) -> pb.Table:
-        """Carry out a request of a client, once; return its table, without tablets if it was dropped.
-
-        Args:
-            kind: of the operation.
-            request: with the name of the table, and an operation id.
-        """
-        check_name(request.name)
-        check_operation(request.operation)
-        term, _ = self._leading()
-        try:
-            table_id = answer_of(parse(await term.execute(kind, request))).table_id
-        except AlreadyAnswered as before:
-            term.check()
-            table_id = before.table_id
-        found = term.state.tablets.tables.get(table_id)
-        return pb.Table(id=table_id, name=request.name) if found is None else found
-
-    async def _create(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
-        check_span(request.server_span)
-        return pb.CreateTableResponse(table=await self._change("create_table", request))
-
-    async def _drop(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
-        return pb.DropTableResponse(id=(await self._change("drop_table", request)).id)
-
-    async def _split(self, request: pb.SplitTabletRequest) -> pb.SplitTabletResponse:
-        check_split(request.split_hash)
-        try:
-            return pb.SplitTabletResponse(table=await self._change("split_tablet", request))
-        except AlreadyPresent:  # it is split there
-            tablets = self._leading()[0].state.tablets
-            return pb.SplitTabletResponse(table=tablets.named(request.name))
-
-    async def _tablet_map(self, request: pb.TabletMapRequest) -> pb.TabletMapResponse:
-        tablets = self._leading()[0].state.tablets
-        if request.name:
-            return pb.TabletMapResponse(tables=[tablets.named(request.name)])
-        return pb.TabletMapResponse(tables=[t for _, t in sorted(tablets.tables.items())])
-
-    async def _server_list(self, _request: pb.ServerListRequest) -> pb.ServerListResponse:
-        term, _ = self._leading()
-        servers = term.state.servers
-        found = [s.message() for _, s in sorted(servers.servers.items())]
-        return pb.ServerListResponse(
-            version=servers.version,
-            servers=found,
-            epoch=term.epoch,
-            confirmed=servers.confirmed,
-            ensemble=term.ensemble,
-        )
-
     async def _hint_crashed(self, request: pb.HintCrashedRequest) -> pb.HintCrashedResponse:
         term, upkeep = self._leading()
         server = ServerId.of(request.id)
@@ -324,36 +255,9 @@ class Coordinator:
             await term.execute("crash", server)
         return pb.HintCrashedResponse(crashed=True)
 
-    async def _set_recovery_info(
-        self, request: pb.SetRecoveryInfoRequest
-    ) -> pb.SetRecoveryInfoResponse:
-        await self._leading()[0].execute("set_recovery_info", request.info)
-        return pb.SetRecoveryInfoResponse()
-
-    async def _wills(self, _request: pb.WillsRequest) -> pb.WillsResponse:
-        _, upkeep = self._leading()
-        return pb.WillsResponse(wills=[_will(*one) for one in upkeep.present_wills().items()])
-
-    async def _dump(self, _request: pb.DumpRequest) -> pb.DumpResponse:
-        term, _ = self._leading()
-        text = json.dumps(term.state.dump(), sort_keys=True)
-        return pb.DumpResponse(json=text, epoch=term.epoch)
-
     async def _status(self, _request: pb.CoordinatorStatusRequest) -> pb.CoordinatorStatusResponse:
         """Answer also while another coordinator leads."""
         return pb.CoordinatorStatusResponse(
             ensemble=self._config.ensemble, epoch=self._candidate.epoch,
             serves=self._candidate.acts and self.upkeep is not None, reached=self.term.reached,
         )  # fmt: skip
-
-
-def _will(server: ServerId, parts: Sequence[WillPart]) -> pb.ServerWill:
-    """Return the will of a server as a message."""
-    shown = [
-        pb.WillPart(
-            bytes=p.load.bytes, rows=p.load.rows,
-            pieces=[pb.WillPiece(table_id=t, first=f, last=la) for t, f, la in p.pieces],
-        )
-        for p in parts
-    ]  # fmt: skip
-    return pb.ServerWill(id=server.message(), parts=shown)

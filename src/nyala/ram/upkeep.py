@@ -84,6 +84,36 @@ class SilentServers:
         return silent if now_us - since_us >= DOUBT_MS * 1000 else []
 
 
+class ReportedLoads:
+    """Loads that servers report, and those that are in the log for the leader after this one.
+
+    Args:
+        term: the term that leads.
+    """
+
+    def __init__(self, term: CoordinatorTerm) -> None:
+        self._term = term
+        self._reported: dict[ServerId, pb.ServerLoads] = {}
+
+    def of(self, server: ServerId) -> dict[HashRange, TabletLoad]:
+        """Return the loads that are in the log."""
+        found = self._term.state.servers.servers.get(server)
+        return loads_of(found.loads.loads) if found is not None and found.loads is not None else {}
+
+    def reported(self, server: ServerId, loads: Iterable[pb.TabletLoad]) -> None:
+        """Take the loads that a server reports."""
+        largest = sorted(loads, key=lambda one: (-one.bytes, -one.rows))[:MOST_LOADS]
+        if drifted(self.of(server), loads_of(largest)):
+            self._reported[server] = pb.ServerLoads(id=server.message(), loads=largest)
+
+    async def note(self) -> None:
+        """Append the loads that differ from what is in the log."""
+        reported, self._reported = self._reported, {}
+        for server, loads in sorted(reported.items()):
+            if self._term.state.servers.is_up(server):
+                await self._term.execute("note_loads", loads)
+
+
 class Upkeep:
     """See above. Used on one loop, while the term leads.
 
@@ -107,7 +137,7 @@ class Upkeep:
         self._pinged_us: int | None = None
         self._silent = SilentServers(env, term)
         self._has: dict[ServerId, int] = {}
-        self._reported: dict[ServerId, pb.ServerLoads] = {}
+        self._loads = ReportedLoads(term)
         self._list = self._first_list()
 
     # ---- the rounds --------------------------------------------------------------------------------
@@ -133,7 +163,7 @@ class Upkeep:
         try:
             if self._ping_is_due():
                 await self._ping_all()
-                await self._note_loads()
+                await self._loads.note()
                 await self._crash_silent()
             await self._recover()
             if self._term.state.servers.of_broken_groups():
@@ -178,20 +208,8 @@ class Upkeep:
         return {s.id: self._parts(s.id, owners.get(s.id, [])) for s in self._up()}
 
     def _parts(self, server: ServerId, owned: list[HashRange]) -> list[WillPart]:
-        self.wills.reported(server, self._loads(server))
+        self.wills.reported(server, self._loads.of(server))
         return self.wills.parts(server, owned)
-
-    def _loads(self, server: ServerId) -> dict[HashRange, TabletLoad]:
-        """Return the loads that are in the log."""
-        found = self._term.state.servers.servers.get(server)
-        return loads_of(found.loads.loads) if found is not None and found.loads is not None else {}
-
-    async def _note_loads(self) -> None:
-        """Append the loads that differ from what is in the log."""
-        reported, self._reported = self._reported, {}
-        for server, loads in sorted(reported.items()):
-            if self._term.state.servers.is_up(server):
-                await self._term.execute("note_loads", loads)
 
     async def _ping(self, server: ServerId, owned: list[HashRange]) -> None:
         changes = self._term.state.tablets.changes
@@ -202,9 +220,7 @@ class Upkeep:
         self._silent.answered(server)
         if server in self._has:  # a new one joins the list first, with version 0
             self._has[server] = answer.version
-        loads = sorted(answer.loads, key=lambda one: (-one.bytes, -one.rows))[:MOST_LOADS]
-        if drifted(self._loads(server), loads_of(loads)):
-            self._reported[server] = pb.ServerLoads(id=server.message(), loads=loads)
+        self._loads.reported(server, answer.loads)
         if changes != self._term.state.tablets.changes:
             return  # the answer may be older than the map; the next round compares
         if answer.owned_digest != owned_digest(owned):

@@ -471,13 +471,8 @@ class OperationLog:
                             after = events[-1].id - 1  # its invalidations may follow
             except (Retryable, OutcomeUnknown, LogGone):
                 await self._journal.env.tasks.sleep_ms(PAUSE_MS)
-            except Corrupt:
-                raise
             except Exception as bug:  # of an operation: what comes after it waits too
-                if isinstance(
-                    bug.__context__, GeneratorExit
-                ):  # the loop has ended, and the tail with it
-                    raise bug.__context__ from None
+                _raise_final(bug)
                 log.error("a change of log %s was not applied", self._log, exc_info=bug)
                 await self._journal.env.tasks.sleep_ms(FAILED_PAUSE_MS)
 
@@ -490,6 +485,14 @@ class OperationLog:
                 await self._state.replay(event.id, event.data)
             elif isinstance(event, Invalidated) and event.id > self.last:
                 await self._state.forget(event.ids)
+
+
+def _raise_final(error: Exception) -> None:
+    """Raise what ends a follower: an entry that cannot be applied, and the end of its loop."""
+    if isinstance(error, Corrupt):
+        raise error
+    if isinstance(error.__context__, GeneratorExit):  # the tail has ended with the loop
+        raise error.__context__ from None
 
 
 def _build(

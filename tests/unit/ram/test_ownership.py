@@ -1,4 +1,4 @@
-"""Servers are told what they own by each operation itself; and what a table's records keep."""
+"""Ownership that each operation brings to the servers by itself, and what a table's records keep."""
 
 from typing import Any
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from nyala.client.connection import Connection
 from nyala.common.errors import InvalidArgument
@@ -34,8 +34,8 @@ class Following(Iterator[T], Generic[T]):
                 f"timeout={timeout_s!r}: give a number of seconds from 0 on, or None"
             )
         self._connection = connection
-        self._over = asyncio.Event()
-        self._items = connection.iterate_pages(_until(self._over, pages, timeout_s))
+        self._wait = _Wait()
+        self._items = connection.iterate_pages(_until(self._wait, pages, timeout_s))
 
     def __next__(self) -> T:
         return next(self._items)
@@ -48,7 +48,7 @@ class Following(Iterator[T], Generic[T]):
             self._items.close()  # type: ignore[attr-defined]
 
     async def _end(self) -> None:
-        self._over.set()
+        self._wait.end()
 
     def __enter__(self) -> Self:
         return self
@@ -62,30 +62,50 @@ class Following(Iterator[T], Generic[T]):
         self.close()
 
 
+class _Wait:
+    """The wait for the next page, which ends when the iteration does.
+
+    Attributes:
+        over: the iteration has ended.
+        step: the wait.
+    """
+
+    def __init__(self) -> None:
+        self.over = False
+        self.step: asyncio.Future[Any] | None = None
+
+    def end(self) -> None:
+        """End the iteration."""
+        self.over = True
+        if self.step is not None:
+            self.step.cancel()
+
+
 async def _until(
-    over: asyncio.Event, pages: AsyncGenerator[list[T], None], timeout_s: float | None
+    wait: _Wait, pages: AsyncGenerator[list[T], None], timeout_s: float | None
 ) -> AsyncGenerator[list[T], None]:
-    """Yield pages until an event is set, or none has come for a while.
+    """Yield pages until the iteration is ended, or none has come for a while.
 
     Args:
-        over: the event.
+        wait: the wait for each page.
         pages: the pages; closed at the end.
         timeout_s: longest wait for a page, in seconds; None: no limit.
     """
-    ended = asyncio.ensure_future(over.wait())
-    step: asyncio.Future[list[T]] | None = None
     try:
-        while True:
-            step = asyncio.ensure_future(anext(pages))
-            await asyncio.wait(
-                {step, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
-            )
-            if ended.done() or not step.done():
+        while not wait.over:
+            step = wait.step = asyncio.ensure_future(anext(pages))
+            try:
+                async with asyncio.timeout(timeout_s):
+                    page = await step
+            except TimeoutError:
                 return
-            yield step.result()
+            except asyncio.CancelledError:
+                if wait.over:
+                    return
+                raise
+            yield page
     finally:
-        waiting = [one for one in (step, ended) if one is not None]
-        for one in waiting:
-            one.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        if wait.step is not None:
+            wait.step.cancel()
+            await asyncio.gather(wait.step, return_exceptions=True)
         await pages.aclose()
