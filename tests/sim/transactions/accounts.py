@@ -15,7 +15,7 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.client.transactions.keys import options_of
 from nyala.client.transactions.outcome import Committed
 from nyala.client.transactions.staged_parts import OWN_PART, StagedParts
-from nyala.common.errors import NyalaError, OutcomeUnknown, TransactionDenied
+from nyala.common.errors import NyalaError, OutcomeUnknown
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.table_client import rows_of
 
@@ -43,7 +43,7 @@ class Teller:
         self.accounts = [10 * number + n for n in range(ACCOUNTS)]
         self.balances = dict.fromkeys(self.accounts, START)
         self.committed = self.denied = self.unknown = 0
-        self.last_time = 0
+        self.last_time = self.number = 0
         self.stopped = False
 
     async def open_accounts(self) -> None:
@@ -51,39 +51,32 @@ class Teller:
         await commit(self.core, self.table, self.balances)
 
     async def transfer(self) -> None:
-        """Move money between two accounts; the balances are read again if the outcome is not known."""
+        """Move money between two accounts; what has no known outcome is committed again, with its key."""
         source, target = self.rng.sample(self.accounts, 2)
         amount = self.rng.randrange(1, 20)
         changed = {
             source: self.balances[source] - amount,
             target: self.balances[target] + amount,
         }
-        try:
-            done = await commit(self.core, self.table, changed)
-        except TransactionDenied:
-            self.denied += 1
-        except OutcomeUnknown:
-            self.unknown += 1
-            await self.read_again()
-        except NyalaError:
-            self.denied += 1  # TimedOut: it was aborted, or nothing was staged
-        else:
-            assert done.at > self.last_time, "commit times of one client rise"
-            self.last_time = done.at
-            self.committed += 1
-            self.balances.update(changed)
-
-    async def read_again(self) -> None:
-        """Read the balances until a snapshot can be read after every transaction that may still commit."""
-        while not self.stopped:
+        self.number += 1
+        key, unknown = f"teller {self.accounts[0]} {self.number}", False
+        while True:
             try:
-                found = await balances(self.core, self.table, self.accounts)
+                done = await commit(self.core, self.table, changed, key)
+            except OutcomeUnknown:
+                self.unknown += 1
+                unknown = True
             except NyalaError:
-                await self.core.env.tasks.sleep_ms(200)
-                continue
-            if found:
-                self.balances = found
+                self.denied += 1  # denied, aborted in time, or nothing was staged
+                if not unknown:
+                    return
+            else:
+                assert done.at > self.last_time or done.before, "commit times of one client rise"
+                self.last_time = max(self.last_time, done.at)
+                self.committed += 1
+                self.balances.update(changed)
                 return
+            await self.core.env.tasks.sleep_ms(200)
 
     async def run(self, transfers: int) -> None:
         """Make transfers."""

@@ -8,6 +8,8 @@ import pytest
 
 from nyala.common.errors import NyalaError
 from tests.enough import enough
+from tests.sim.faults.nemesis import Nemesis
+from tests.sim.faults.plan import Swarm
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.transactions.accounts import Auditor, Teller, balances
 from tests.sim.world.loop import SimLoop, run, seeded
@@ -113,3 +115,47 @@ def test_total_is_the_same_while_leader_masters_and_tablet_servers_are_killed(se
         enough(bank.auditors[0].snapshots > 5, f"{bank.auditors[0].snapshots} snapshots")
 
     with_bank(work, seed=seed)
+
+
+FAULTS = Swarm(
+    loss_rate=0.01,
+    duplicate_rate=0.03,
+    straggler_rate=0.02,
+    crash_s=2,
+    down_s=0.4,
+    power_cut_rate=0.5,
+    partition_s=3,
+    partition_length_s=0.7,
+    pause_s=4,
+    pause_length_s=0.5,
+    skew_ms=300,
+    slow_rate=0.02,
+    transfer_s=1,
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(20, 28))
+def test_total_is_the_same_under_crashes_partitions_pauses_and_skewed_clocks(seed: int):
+    async def work(bank: Bank) -> None:
+        cluster = bank.cluster
+        hands = seeded(seed, "transfers")
+
+        async def transfer() -> None:
+            cluster.transfer(hands)
+
+        await bank.start(1_000)
+        names = [p.name for p in (*cluster.servers, *cluster.clients)]
+        nemesis = Nemesis(
+            cluster.network, cluster.servers, names, FAULTS, seeded(seed, "nemesis"), cluster.leader,
+            extra=[(FAULTS.transfer_s, transfer)],
+        )  # fmt: skip
+        nemesis.start()
+        await cluster.loop.delay(15e6)
+        await nemesis.heal()
+        for teller in bank.tellers:
+            teller.stopped = True
+        done = await bank.finish()
+        enough(done > 10, f"{done} transfers")
+
+    with_bank(work, seed=seed, tellers=3)
