@@ -189,8 +189,7 @@ class EnsembleClient:
             NyalaError: the leader's answer, or the journal's.
         """
         clock = self._env.clock
-        began_us = clock.monotonic_us()
-        end_us = began_us + timeout_ms * 1000
+        end_us = clock.monotonic_us() + timeout_ms * 1000
         if method in CHANGES and not request.operation.client:
             numbered, request = request, type(request)()
             request.CopyFrom(numbered)
@@ -222,11 +221,8 @@ class EnsembleClient:
             if left_us < 2 * self._retry_ms * 1000:  # too little for another try
                 nobody = isinstance(last, NotLeading) or (address and not last.answered)
                 unknown = arrived and method not in READS
-                raise (
-                    _nobody(asked, (clock.monotonic_us() - began_us) // 1000, unknown)
-                    if nobody
-                    else last
-                ) from None
+                time_ms = timeout_ms if asked else min(timeout_ms, self._unnamed_ms or timeout_ms)
+                raise _nobody(asked, time_ms, unknown) if nobody else last from None
             await self._env.tasks.sleep_ms(self._retry_ms)
 
 
@@ -242,17 +238,17 @@ def _shortly(err: NyalaError) -> str:
     return "cannot be reached" if err.details.get("sent") == "no" else "does not answer in time"
 
 
-def _nobody(asked: Mapping[str, str], waited_ms: int, unknown: bool) -> NyalaError:
+def _nobody(asked: Mapping[str, str], time_ms: int, unknown: bool) -> NyalaError:
     """Return the error of a call that no leader has answered.
 
     Args:
         asked: addresses of coordinators that the journal has named as leaders, and why each gave no answer.
-        waited_ms: time of the call so far.
+        time_ms: time for it.
         unknown: the request may have been executed.
     """
     who = ", ".join(f"{address} {why}" for address, why in asked.items())
     text = (
-        f"no coordinator leads: within {waited_ms / 1000:.1f} s none has answered as the leader "
+        f"no coordinator leads: within {time_ms / 1000:g} s none has answered as the leader "
         f"({who or 'the journal has named none'}); nyala ram status shows which run, nyala ram up starts the "
         "others, and then one leads within seconds"
     )

@@ -78,6 +78,7 @@ class TailStream:
             return
         if ended:
             answer.set_exception(Unavailable(f"{self._address}: {response.message}"))
+            answer.exception()  # so that it is not reported if the reader is cancelled before it gets it
         elif response.request == self._number:
             answer.set_result(response)
 
