@@ -344,6 +344,25 @@ def test_tablet_that_was_dropped_is_not_unprepared():
     with_group(work)
 
 
+def test_metrics_show_what_is_staged_and_for_how_long_it_is_prepared():
+    async def work(group: StagedGroup) -> None:
+        await group.on(group.stage_in, group.tablet, T2, {2: 2})
+        await group.on(group.prepared, T1, {1: 1})
+        await group.pause(2_000)
+        registry = group.process_of().server.metrics.registry
+        labels = {"table": "t", "tablet": group.tablet}
+
+        def value(name: str) -> float:
+            return float(registry.get_sample_value(f"nyala_tablet_{name}", labels))
+
+        assert value("staged_transactions") == 2
+        assert value("staged_bytes") > 0
+        assert value("prepared_count") == 1
+        assert 1.9 < value("prepared_seconds") < 4
+
+    with_group(work)
+
+
 def test_restarted_server_holds_what_is_prepared():
     async def work(group: StagedGroup) -> None:
         p = await group.on(group.prepared, T1, {1: 1})
