@@ -10,9 +10,13 @@ import pytest
 from nyala.common.ids import SYS_CATALOG
 from nyala.common.options import Options
 from nyala.master.catalog.maintenance import CatalogMaintenance
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.ddl import operation
+from nyala.master.ddl.operation import CatalogOperation
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from nyala.wire import methods
+from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.files import SimDisk
 from tests.unit.master.support.master_cluster import NAMES, with_masters
@@ -125,5 +129,42 @@ def test_catalog_rows_keep_one_version_after_thousands_of_reported_leaders():
         assert {r.address for t in answer.tablets for r in t.replicas[:1]} == {
             "abc"[2 * TURN % 3] + ":1"
         }
+
+    with_masters(work, options=OPTIONS)
+
+
+async def decide(masters, leader, numbers, before):
+    """Write decisions of transactions in one batch, and remove those before."""
+    made = tuple(
+        cat.DecisionRecord(transaction=n.to_bytes(16, "big"), at=n, tablet_ids=["t" * 32] * 3)
+        for n in numbers
+    )
+    removed = tuple(n.to_bytes(16, "big") for n in before)
+
+    async def write():
+        term = masters.master(leader).leading.require()
+        plan = CatalogPlan(decisions=made, removed=removed)
+        wanted = CatalogOperation("decide", lambda _: Scope(), lambda _: plan)
+        await operation.run(wanted, term.memory)
+
+    await masters.processes[leader].run(write)
+
+
+def test_size_of_catalog_follows_the_decisions_that_are_kept_not_those_that_were_made():
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        before: range | tuple[()] = ()
+        for turn in range(50):
+            numbers = range(1 + turn * 200, 1 + (turn + 1) * 200)
+            await decide(masters, leader, numbers, before)
+            before = numbers
+            await masters.loop.delay(200_000)
+        await masters.loop.delay(5_000_000)
+        await decide(masters, leader, range(1, 2), before)
+        await masters.loop.delay(8_000_000)
+        for versions, file_bytes, memory_bytes in sizes(masters):
+            assert versions < 1_000, sizes(masters)  # 10,000 were written
+            assert file_bytes + memory_bytes < 256 << 10, sizes(masters)
 
     with_masters(work, options=OPTIONS)
