@@ -29,6 +29,8 @@ WAIT_MS = 4_000
 """Time for which the master waits before it answers that a commit is not decided, in milliseconds."""
 LAST_SHARE = 5
 """Share of the deadline, as a divisor, that is left for an abort when a commit is not decided."""
+READY_US = 10_000_000
+"""Time for which the masters' answer that every server has transactions is used, in microseconds."""
 TABLET_MS = 1_000
 """Timeout of a request to a tablet server, in milliseconds; it is sent again, or is not needed."""
 REFUSE_S = 1_200
@@ -58,6 +60,9 @@ class TransactionCalls:
             Forbidden: some server has none.
             TimedOut: no master led in time.
         """
+        session, now_us = self._core.session.staging, self._core.env.clock.monotonic_us
+        if session.ready is not None and now_us() < session.ready[1]:
+            return session.ready[0]
         try:
             answer: txn.TxnReadyResponse = await self._core.masters.call(
                 methods.TXN_READY, txn.TxnReadyRequest(), timeout_ms=self._core.options.timeout_ms
@@ -66,6 +71,7 @@ class TransactionCalls:
             raise InvalidArgument(
                 f"the leader master has no transactions ({err.message}); upgrade the masters, then retry"
             ) from err
+        session.ready = answer.timeout_s, now_us() + READY_US
         return answer.timeout_s
 
     async def commit(self, parts: Sequence[StagedPart]) -> Committed:

@@ -80,6 +80,10 @@ class StageSession:
         clock: its highest time is sent with each batch.
         limits: limits of a batch.
         streams: open streams to servers.
+
+    Attributes:
+        ready: time-out of stages in seconds, and the monotonic time until which every server is known to have
+            transactions; None: not asked yet.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class StageSession:
         limits: BatchLimits,
         streams: PutStreams,
     ) -> None:
+        self.ready: tuple[int, int] | None = None
         self.env = env
         self.clock = clock
         self.limits = limits

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from nyala.common.errors import Unavailable
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.env.env import Env
@@ -67,6 +68,8 @@ class Resolver:
         self._stopped = True
         for task in list(self._tasks):
             task.cancel()
+        for end in self._ends.values():
+            end.set()
 
     def add(self, row: cat.DecisionRecord) -> None:
         """Begin to resolve a decision whose row is committed, unless it was begun."""
@@ -97,11 +100,19 @@ class Resolver:
         self._done.discard(transaction)
 
     async def resolved(self, row: cat.DecisionRecord) -> None:
-        """Wait until every participant of a decision has its resolve."""
+        """Wait until every participant of a decision has its resolve.
+
+        Raises:
+            Unavailable: this master stopped leading before.
+        """
         self.add(row)
         end = self._ends.get(row.transaction)
         if end is not None:
             await end.wait()
+        if not self.is_resolved(row.transaction):
+            raise Unavailable(
+                "this master stopped leading before the transaction was resolved; ask the leader master"
+            )
 
     async def _resolve(self, row: cat.DecisionRecord) -> None:
         left = self._left[row.transaction]

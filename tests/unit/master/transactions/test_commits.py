@@ -179,6 +179,26 @@ def test_attempt_ends_if_commit_time_is_too_far_above_prepares():
     with_term(work, options=options)
 
 
+def test_leader_that_stops_before_the_resolves_acknowledges_nothing():
+    async def work(term):
+        for tablet in term.tablets.values():
+            tablet.silent = {"Resolve"}
+        waiting = term.env.tasks.spawn(refused(term), "commit")
+        await term.env.tasks.sleep_ms(1_000)
+        assert T1 in term.catalog.decisions.rows
+        term.memory.drop("another leader")
+        await waiting
+        row = term.catalog.decisions.rows[T1]
+        with pytest.raises(Unavailable):
+            await term.transactions.resolver.resolved(row)
+
+    async def refused(term):
+        with pytest.raises(Unavailable, match="stopped leading"):
+            await term.commit(timeout_ms=60_000)
+
+    with_term(work)
+
+
 def test_requests_follow_the_leader_that_a_server_names():
     async def work(term):
         for tablet in term.tablets.values():
