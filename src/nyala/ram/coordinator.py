@@ -167,7 +167,7 @@ class Coordinator:
             except Exception as bug:  # of the upkeep: another coordinator is to lead
                 log.error("the coordinator failed", exc_info=bug)
                 await self._fail(Unavailable(f"the coordinator failed: {bug!r}; its log has more"))
-                return
+                raise
             self.term.close()
             self._new_term()  # what the lost term knew may be ahead of the log
             await self._env.tasks.sleep_ms(100)

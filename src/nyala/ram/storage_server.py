@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
+from nyala.common.errors import InvalidArgument, NotFound, NyalaError, Unavailable
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.ram.calls import EnsembleClient, owned_message, range_of
@@ -55,6 +55,7 @@ class StorageServer:
         coordinator: calls to the coordinator.
         loads: returns what the tablets hold, for the wills; one without rows has no loads.
         note_alive: notes in the journal that it is alive; called while it is not pinged.
+        on_end: called when its ensemble has ended, since the journal was dropped.
 
     Raises:
         InvalidArgument: the configuration has no roles, or no address.
@@ -63,12 +64,14 @@ class StorageServer:
     def __init__(
         self, env: Env, config: StorageConfig, coordinator: EnsembleClient,
         note_alive: Callable[[], Awaitable[object]], loads: ReportLoads = dict,
+        on_end: Callable[[NyalaError], object] = lambda error: None,
     ) -> None:  # fmt: skip
         check_enlist(pb.EnlistRequest(roles=config.roles, address=config.address))
         self._env = env
         self._config = config
         self._coordinator = coordinator
         self._note_alive = note_alive
+        self._on_end = on_end
         self._loads = loads
         self._member: EnsembleMember | None = None
         self._pinged_us = 0
@@ -111,6 +114,9 @@ class StorageServer:
             try:
                 if self._member is None or await self._is_gone():
                     await self._enlist()
+            except NotFound as err:  # of the journal
+                self._on_end(err)
+                return
             except NyalaError as err:
                 log.info("the coordinator cannot be asked: %s", err)
             await self._env.tasks.sleep_ms(self._config.silent_ms // 4)

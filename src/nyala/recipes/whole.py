@@ -68,9 +68,13 @@ class WholeTasks:
                 )
                 done.exception()  # so that it is not reported if the caller has ended too
             raise
+        except GeneratorExit:  # the loop has ended, and its callers with it
+            raise
         except BaseException as err:  # raised by the caller, if it still waits
             if not done.done():
                 done.set_exception(err)
+            if isinstance(err, AssertionError):  # a bug, which the task shows as well
+                raise
         else:
             if not done.done():
                 done.set_result(result)

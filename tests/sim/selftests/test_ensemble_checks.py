@@ -129,7 +129,7 @@ class Scene:
 
     def request(self) -> asyncio.Task[Any]:
         """Have a client create a table."""
-        return create(self.ensemble, "late", 1)
+        return create(self.ensemble, f"late{len(self.ensemble.history.calls)}", 1)
 
 
 def create(ensemble: SimulatedEnsemble, name: str, span: int) -> asyncio.Task[Any]:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound, NyalaError, StaleEpoch, TimedOut
-from nyala.ram.coordinator import note_alive
+from nyala.ram.calls import EnsembleClient
+from nyala.ram.coordinator import leader_address, note_alive
 from nyala.ram.ids import LAST_HASH, ServerId
 from nyala.ram.storage_server import StorageConfig, StorageServer
 from nyala.wire import methods
@@ -137,3 +138,19 @@ async def test_leader_that_cannot_ask_the_journal_whether_there_is_a_later_one_s
     server.guard.check(calls.epoch + 1)
     calls.confirm = nobody_answers
     assert await calls.ping(server.id) is None
+
+
+@ensemble
+async def test_server_whose_journal_was_dropped_ends(e):
+    ended: list[NyalaError] = []
+    env, journal = await e.open("s0")
+    coordinator = EnsembleClient(env, lambda: leader_address(journal, LOG))
+    noted = lambda: note_alive(journal, LOG, "s0:1")  # noqa: E731
+    server = StorageServer(env, StorageConfig("s0:1"), coordinator, noted, on_end=ended.append)
+    await server.start()
+    await e.wait_s(5)
+    assert not ended, "it waits for a coordinator"
+    e.journal.dropped, e.journal.tablet = True, "c" * 32
+    await e.until(lambda: ended)
+    assert [type(err) for err in ended] == [NotFound]
+    await server.close()

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
@@ -176,8 +177,9 @@ def server_run(
     config = StorageConfig(address, tuple(roles.split(",")), silent_ms=silent_ms)
     check_enlist(pb.EnlistRequest(roles=config.roles, address=address))
 
-    def make(env: "Env", opened: "AsyncJournal", _: OnEnd) -> RamProcess:
+    def make(env: "Env", opened: "AsyncJournal", on_end: OnEnd) -> RamProcess:
         calls = EnsembleClient(env, lambda: leader_address(opened, ensemble))
-        return StorageServer(env, config, calls, lambda: note_alive(opened, ensemble, address))
+        alive = partial(note_alive, opened, ensemble, address)
+        return StorageServer(env, config, calls, alive, on_end=on_end)
 
     raise typer.Exit(_run("server", address, masters, journal, make))
