@@ -5,6 +5,7 @@ import pytest
 
 from nyala.client.transactions.keys import CommittedKey
 from nyala.common.errors import InvalidArgument
+from nyala.spark.writes.atomic import AtomicWriter
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import TaskStaged
 from nyala.spark.writes.stream import StreamTableWriter, stream_name
@@ -82,6 +83,14 @@ def test_new_checkpoint_is_refused_until_it_takes_the_stream_over(cluster, clien
     with pytest.raises(InvalidArgument, match="is written by the query new"):
         Query(cluster, client, table, table.name, "old").batch(1, v="late")
     assert rows(table) == {0: "taken over", 1: "b"}
+
+
+def test_job_cannot_have_the_name_of_a_stream(cluster, client, table):
+    Query(cluster, client, table, table.name, "q1").batch(0, v="a")
+    given = {"table": table.name, "masters": cluster.masters, "job_id": table.name}
+    options = WriteOptions.of(table.name, cluster.masters, given, SCHEMA)
+    with pytest.raises(InvalidArgument, match="is the name of a stream"):
+        AtomicWriter(options)
 
 
 def test_batches_are_never_skipped(cluster, client, table):

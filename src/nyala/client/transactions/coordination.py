@@ -52,6 +52,7 @@ class TransactionCalls:
         self._core = core
         self._transaction = transaction
         self._key = key
+        self._kept = 0  # latest stamp of a KEEP
 
     async def ready(self) -> int:
         """Return the time-out of stages in seconds, if every server of the cluster has transactions.
@@ -85,7 +86,7 @@ class TransactionCalls:
         core = self._core
         request = txn.TxnCommitRequest(
             transaction=self._transaction, participants=participants_of(parts),
-            key=self._key, since=_since(parts) or max(1, core.clock.seen),
+            key=self._key, since=self._since(parts),
         )  # fmt: skip
         whole_ms = core.options.timeout_ms
         attempts = Attempts(core.env, whole_ms - whole_ms // LAST_SHARE)
@@ -119,10 +120,20 @@ class TransactionCalls:
         return None if answer.kind == _Kind.DENIED else self._noted(answer)
 
     def _abort_request(self, parts: Sequence[StagedPart]) -> txn.TxnAbortRequest:
-        since = _since(parts) or max(1, self._core.clock.seen)
         return txn.TxnAbortRequest(
-            transaction=self._transaction, participants=participants_of(parts), since=since
+            transaction=self._transaction,
+            participants=participants_of(parts),
+            since=self._since(parts),
         )
+
+    def _since(self, parts: Sequence[StagedPart]) -> int:
+        """Return the latest known stamp of an entry of the transaction from before its commit was asked for.
+
+        Any commit time is above it. An early one would not do: the masters remember decisions for
+        `client_result_ttl_s`, and do not know the outcome of what may be older.
+        """
+        known = max((p.since for p in parts), default=0)
+        return max(known, self._kept) or max(1, self._core.clock.seen)
 
     def _noted(self, answer: txn.TxnOutcome) -> Committed:
         """Return a decided outcome; later reads of this client are at or above its time."""
@@ -157,6 +168,8 @@ class TransactionCalls:
             return txn.TxnKeepRequest(transaction=self._transaction, tablet_ids=some)
 
         found = await self._tell(methods.TXN_KEEP, make, tablets)
+        done = (r.time for r in found if r.outcome == _DONE)
+        self._kept = max(self._kept, max(done, default=0))
         return [r.tablet_id for r in found if r.outcome in _GONE]
 
     async def drop(self, tablets: Iterable[StagedTablet]) -> None:
@@ -223,6 +236,8 @@ async def find_key(core: ClientCore, name: str) -> CommittedKey | None:
     return CommittedKey(name, found.at, found.transaction.hex(), key.query, key.epoch)
 
 
+_DONE = 1
+"""`TransactionOutcome` of a tablet that has kept a stage."""
 _GONE = (3, 4)
 """`TransactionOutcome` of a tablet that has no stage: GONE, UNKNOWN."""
 
@@ -238,8 +253,3 @@ def participants_of(parts: Sequence[StagedPart]) -> list[txn.TxnParticipant]:
             )
             made.parts.add(part=part.name, batches=tablet.batches, crc=tablet.crc)
     return list(found.values())
-
-
-def _since(parts: Sequence[StagedPart]) -> int:
-    """Return the stamp of an entry of the transaction, below any commit time; 0: it has none."""
-    return min((p.since for p in parts if p.since), default=0)

@@ -59,7 +59,7 @@ class StagedPart:
         name: name of the part, unique in its transaction.
         tablets: those with batches.
         rows: number of rows.
-        since: stamp of its first batch; 0: it has none.
+        since: stamp of its last batch; 0: it has none.
     """
 
     name: str
@@ -165,7 +165,7 @@ class PartStage:
 
     @property
     def since(self) -> int:
-        """Stamp of its first batch; 0: it has none."""
+        """Stamp of its last batch; 0: it has none."""
         return self._since
 
     def locations(self) -> Mapping[TabletId, TabletLocation]:
@@ -282,7 +282,7 @@ class PartStage:
         result.rows = piece.num_rows
         stage.crcs[number] = result.crc
         self._rows += piece.num_rows
-        self._since = self._since or result.timestamp
+        self._since = max(self._since, result.timestamp)
         return result
 
 

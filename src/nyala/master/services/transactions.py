@@ -9,6 +9,7 @@ from nyala.env.rpc import Handlers
 from nyala.master.services.tables import MasterContext
 from nyala.master.transactions import keys
 from nyala.master.transactions.term import TransactionsOfTerm
+from nyala.tablet.files.transaction_ops import PartCount, PrepareOp, encode
 from nyala.wire import methods
 from nyala.wire.proto import transactions_pb2 as txn
 
@@ -135,6 +136,15 @@ def _check(transaction: bytes, participants: Iterable[txn.TxnParticipant]) -> No
         raise InvalidArgument(
             f"the id of a transaction has {len(transaction)} bytes; it has {TRANSACTION_BYTES}"
         )
+    participants = tuple(participants)
+    for one in participants:
+        try:
+            counts = tuple(PartCount(p.part, p.batches, p.crc) for p in one.parts)
+            encode(PrepareOp(transaction, (0, 0, 0), counts, 0, 0))
+        except InvalidArgument as err:
+            raise InvalidArgument(
+                f"tablet {one.tablet_id[:80]} cannot prepare the parts of the transaction: {err.message}"
+            ) from err
     named = [p.tablet_id for p in participants]
     if len(set(named)) < len(named):
         raise InvalidArgument(

@@ -146,7 +146,8 @@ class Applier:
             while self._queue and self._may_apply():
                 group = self._take()
                 brief = (
-                    len(group) <= SMALL_GROUP_OPS
+                    not self.prepared  # the RESOLVE of a large stage is a short entry
+                    and len(group) <= SMALL_GROUP_OPS
                     and sum(len(e.payload) for e in group) <= SMALL_GROUP_BYTES
                 )
                 run = self._tasks.run_brief if brief else self._tasks.run

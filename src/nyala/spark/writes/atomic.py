@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from nyala.client.client import connect
 from nyala.client.write.staging import StagedPart
+from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import to_micros
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import TaskStaged, abort_parts, commit_parts, say, stage_rows
@@ -60,4 +61,9 @@ def _committed_at(options: WriteOptions) -> int:
         return 0
     with connect(options.masters) as client:
         found = client.find_key(options.job_id)
+    if found is not None and found.query:
+        raise InvalidArgument(
+            f"job_id {options.job_id!r} is the name of a stream, which the query {found.query} writes; use "
+            "another id"
+        )
     return 0 if found is None else found.at

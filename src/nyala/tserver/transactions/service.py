@@ -43,6 +43,10 @@ CHECK_TIMEOUT_MS = 2_000
 _Work = Callable[[HostedTablet], Coroutine[Any, Any, TransactionResult]]
 
 
+MAX_REFUSE_S = 3_600
+"""Maximum time, in seconds, for which a client's DROP lets a tablet refuse a transaction."""
+
+
 class TransactionTablets:
     """Handlers of `TabletTransactions`. Used on the event loop only.
 
@@ -92,7 +96,8 @@ class TransactionTablets:
 
     async def drop(self, request: tb.TxnDropRequest) -> tb.TxnTabletResponse:
         """Drop the stage of a transaction in some tablets, unless it is prepared."""
-        op = encode(DropOp(request.transaction, None, request.refuse_s))
+        refuse_s = min(request.refuse_s, MAX_REFUSE_S)  # a tablet remembers a bounded number
+        op = encode(DropOp(request.transaction, None, refuse_s))
         return await self._propose(request.tablet_ids, op)
 
     async def unprepare(self, request: tb.TxnUnprepareRequest) -> tb.TxnTabletResponse:

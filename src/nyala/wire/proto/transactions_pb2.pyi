@@ -454,7 +454,7 @@ class TxnCommitRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     transaction: _builtins.bytes
     since: _builtins.int
-    """stamp of one of its STAGE entries"""
+    """latest known stamp of its STAGE and KEEP entries"""
     timeout_ms: _builtins.int
     @_builtins.property
     def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___TxnParticipant]: ...
