@@ -84,7 +84,10 @@ class TransactionCoordinator:
             await self._env.tasks.sleep_ms(pause_ms)
 
     async def abort(self, request: txn.TxnAbortRequest) -> txn.TxnOutcome:
-        """End a transaction that has no decision: DENIED once a tablet has dropped its stage for ever.
+        """End a transaction that has no decision: DENIED once a tablet of its commit has dropped its stage.
+
+        A client names the parts of its commit. An operator has no parts, and may name tablets that the commit
+        does not: then all of them have to drop their stages.
 
         Raises:
             NotLeader, Unavailable, TimedOut: ask the leader master again.
@@ -111,10 +114,11 @@ class TransactionCoordinator:
         evidence = bool(gone(self._memory.catalog, tablets)) or not tablets
         if not evidence:
             found = await self._drop(transaction, tablets, end_us)
-            if not any(_is(r, TransactionOutcome.GONE) for r in found.values()):
+            enough = any if all(p.parts for p in request.participants) else all
+            if not enough(_is(r, TransactionOutcome.GONE) for r in found.values()):
                 return txn.TxnOutcome(
                     errors=found.values(),
-                    reason="no tablet has confirmed that it dropped the stage; ask again",
+                    reason="too few tablets have confirmed that they dropped the stage; ask again",
                 )
         return await self._denials.deny(transaction, None, request.since, (), "it was aborted")
 

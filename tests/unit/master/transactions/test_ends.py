@@ -265,3 +265,21 @@ def test_keys_of_jobs_are_removed_after_their_days_and_those_of_streams_are_kept
     options = Options(client_result_ttl_s=10, txn_prepare_timeout_ms=500, job_ledger_days=1)
     assert options.client_result_ttl_s == OPTIONS.client_result_ttl_s
     with_term(work, options=options)
+
+
+def test_abort_of_an_operator_needs_every_tablet_that_it_names():
+    """One of them may belong to a failed attempt of a task, which the commit does not name."""
+
+    async def work(term):
+        silent = next(iter(term.tablets.values()))
+        silent.silent = {"Drop"}
+        named = [txn.TxnParticipant(tablet_id=t) for t in term.tablets]
+        request = txn.TxnAbortRequest(
+            transaction=T1, since=term.clock.now(), timeout_ms=500, participants=named
+        )
+        assert (await term.coordinator.abort(request)).kind == Kind.NONE
+        silent.silent = set()
+        request.timeout_ms = 5_000
+        assert (await term.coordinator.abort(request)).kind == Kind.DENIED
+
+    with_term(work)
