@@ -40,7 +40,7 @@ def test_malformed_part_is_refused_before_any_tablet_is_prepared(cluster, table,
 
 
 def test_time_of_a_commit_request_is_that_of_the_last_row(cluster, table):
-    """The masters do not know the outcome of what may be older than the decisions that they have forgotten."""
+    """The masters do not know the outcome of what may be older than what they have forgotten."""
     with cluster.connect() as client:
         own = client.table(table.name)
         with client.transaction() as opened:
