@@ -165,6 +165,7 @@ def test_without_pushdown_one_frame_serves_any_number_of_queries(load):
     assert keys(low.union(high)) == [*range(5), 60, 61, 62]
 
 
+@pytest.mark.full
 def test_snapshot_time_is_fixed_when_frame_is_loaded(spark, cluster, client):
     parts = nyala.Partition(hash=[nyala.Hash(["k"], TABLETS)])
     moving = client.create_table("moving", pa.schema([("k", pa.int64())]), ["k"], parts, replicas=1)

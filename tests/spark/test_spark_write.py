@@ -136,6 +136,7 @@ class FailingSource(NyalaSource):
         return FailsInTheMiddle(WriteOptions.of(*where, self.options, frame))
 
 
+@pytest.mark.full
 def test_repeated_spark_task_takes_effect_once(spark, table, save, client):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark.dataSource.register(FailingSource)
@@ -156,6 +157,7 @@ def test_repeated_spark_task_takes_effect_once(spark, table, save, client):
     assert versions.num_rows == 2000, "a row was written twice"
 
 
+@pytest.mark.full
 def test_repeated_spark_task_with_reordered_rows_succeeds(spark, table, save):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark.dataSource.register(FailingSource)
