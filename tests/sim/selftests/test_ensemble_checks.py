@@ -279,7 +279,8 @@ def test_ensemble_that_does_not_settle_is_reported(monkeypatch: pytest.MonkeyPat
             await reported("it is settled: not within 1 s")
         with s.patch.context() as patch:
             patch.setattr(EnsembleMember, "set_all", lambda self, tablets: self.owned.clear())
-            await reported("it is settled again: not within 1 s")
+            # Servers that own nothing report other loads, which the next leader may note first.
+            await reported("it is settled again: not within 1 s|the next leader has another state")
         await s.ensemble.cluster.until(lambda: not settle.differs(s.ensemble), "it is settled", 60)
         with s.patch.context() as patch:
             patch.setattr(CoordinatorState, "dump", lambda self: id(self))
