@@ -24,6 +24,8 @@ OPTIONS = Options(
     flush_log_bytes=1 << 17, flush_bytes=1 << 17, raft_cache_bytes=1 << 14, raft_append_bytes=1 << 16,
 )  # fmt: skip
 PADDING = b"x" * 8000
+FILLED = 60
+"""Measurements after which the log was filled and released at least once: ten minutes."""
 
 
 @dataclass(slots=True)
@@ -94,6 +96,8 @@ def check(measured: Measured) -> None:
     assert max(measured.segments) <= kept, measured.segments
     assert max(measured.held_bytes) <= 2 * limit, measured.held_bytes
     assert max(measured.entries_bytes) <= len(GROUPS) * (1 << 15), measured.entries_bytes
+    if len(measured.segments) < FILLED:
+        return  # how the log grows until then depends on the order of flushes
     third = len(measured.segments) // 3  # the first one is filled
     for series in (measured.segments, measured.entries_bytes, measured.held_bytes):
         assert max(series[2 * third :]) <= 1.2 * max(series[third : 2 * third]) + 4, series
