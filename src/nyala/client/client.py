@@ -444,8 +444,7 @@ class Client(OtherNames):
         async def begin() -> StagedParts:
             parts = StagedParts(core, transaction, given.key)
             for table in tables:
-                opened = core.locations.open("", core.options.timeout_ms, table_id=table.id)
-                parts.cover(await opened)
+                await parts.cover(table.id)
             await parts.begin(given.timeout_s)
             return parts
 

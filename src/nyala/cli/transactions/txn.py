@@ -1,17 +1,15 @@
 """`nyala txn list`, `show` and `abort`: transactions of the cluster."""
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, say, show, stays, verb
+from nyala.operate.run import connected
 
 if TYPE_CHECKING:
     from nyala.client.core import ClientCore
 
-T = TypeVar("T")
-TIMEOUT_MS = 15_000
 LISTED = ("id", "state", "at", "tablets", "unresolved", "key", "batches", "bytes", "age_s")
 SHOWN = ("tablet", "state", "at", "batches", "bytes")
 
@@ -24,18 +22,6 @@ def _group() -> None:
     """Transactions of the cluster."""
 
 
-def _run(masters: str, work: "Callable[[ClientCore], Coroutine[Any, Any, T]]") -> T:
-    """Run a coroutine with a client."""
-    from nyala.client.connection import Connection
-    from nyala.client.core import ClientOptions
-
-    connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
-    try:
-        return connection.change(work(connection.core))
-    finally:
-        connection.close()
-
-
 @app.command("list")
 @verb
 def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
@@ -46,7 +32,7 @@ def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> N
     """
     from nyala.operate import transactions
 
-    found = _run(masters, transactions.listing)
+    found = connected(masters, transactions.listing)
     rows = [
         (
             t.id, t.state, t.at or None, len(t.tablets), len(t.unresolved), t.key or None,
@@ -68,7 +54,7 @@ def show_(
     """Show the tablets of a transaction: `at` is the prepare time, or the commit time once there is one."""
     from nyala.operate import transactions
 
-    view = _run(masters, lambda core: transactions.find(core, transaction))
+    view = connected(masters, lambda core: transactions.find(core, transaction))
     rows = []
     for tablet in view.tablets:
         stage = view.stages.get(tablet)
@@ -94,4 +80,4 @@ def abort(transaction: Id, masters: MastersOption = "") -> None:
         await transactions.abort(core, view)
         return view.id
 
-    say(f"transaction {_run(masters, work)} is aborted")
+    say(f"transaction {connected(masters, work)} is aborted")

@@ -94,9 +94,12 @@ class StagedParts:
             )
         self._included[part.name] = part
 
-    def cover(self, table: OpenTable) -> None:
+    async def cover(self, table_id: str) -> None:
         """Keep the stages alive in all tablets of a table, which other processes may stage into."""
-        self._covered[table.id] = table
+        core = self._core
+        self._covered[table_id] = await core.locations.open(
+            "", core.options.timeout_ms, table_id=table_id
+        )
 
     def named(self) -> list[StagedPart]:
         """Return what a commit names: the parts staged here, then those included, in their orders.

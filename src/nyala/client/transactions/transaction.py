@@ -122,15 +122,12 @@ class Transaction:
         """
         self._check_open()
 
-        core = self._connection.core
-
         async def cover() -> None:
             for table in tables:
-                opened = core.locations.open("", core.options.timeout_ms, table_id=table.id)
-                self._parts.cover(await opened)
+                await self._parts.cover(table.id)
 
         self._connection.run(cover())
-        masters = ",".join(core.masters.known)
+        masters = ",".join(self._connection.core.masters.known)
         return TransactionToken(self.id, masters)
 
     def include(self, *parts: StagedPart) -> None:

@@ -16,6 +16,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import to_micros
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import TaskStaged, abort_parts, commit_parts, say, stage_rows
+from nyala.spark.writes.task import TIMEOUT_MS
 
 
 class AtomicWriter(DataSourceArrowWriter):
@@ -42,7 +43,9 @@ class AtomicWriter(DataSourceArrowWriter):
             moment = datetime.fromtimestamp(to_micros(self._done_at) / 1e6, UTC).isoformat()
             say(f"job {options.job_id!r} was committed at {moment}; nothing was written again")
             return
-        done = commit_parts(options, options.write_id, messages, options.job_id or None)
+        with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:
+            key = options.job_id or None
+            done = commit_parts(client, options, options.write_id, messages, key)
         if done.committed_before:
             say(
                 f"job {options.job_id!r} was committed by another submission; nothing was written again"

@@ -69,6 +69,7 @@ def stage_rows(
 
 
 def commit_parts(
+    client: Client,
     options: WriteOptions,
     transaction: str,
     messages: Sequence[WriterCommitMessage | None],
@@ -77,6 +78,7 @@ def commit_parts(
     """Commit what the successful attempts have staged, in the order of their partitions.
 
     Args:
+        client: commits it.
         options: of the job.
         transaction: id of its transaction, in hexadecimal digits.
         messages: of the tasks.
@@ -89,10 +91,9 @@ def commit_parts(
         TransactionDenied, TimedOut: nothing of it takes effect.
         OutcomeUnknown: it may have taken effect, or may yet.
     """
-    with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:
-        made = resumed(client, options, transaction, messages, key)
-        made.commit()
-        return made
+    made = resumed(client, options, transaction, messages, key)
+    made.commit()
+    return made
 
 
 def abort_parts(

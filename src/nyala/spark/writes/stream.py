@@ -24,6 +24,7 @@ from nyala.spark.writes.staging import (
     stage_rows,
     tasks_of,
 )
+from nyala.spark.writes.task import TIMEOUT_MS
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -100,21 +101,21 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
             InvalidArgument: the stream belongs to another query, or batches are missing.
             TransactionDenied, TimedOut: nothing of it takes effect; the query ends, and may be started again.
         """
-        with connect(self._options.masters) as client:
-            known = client.find_key(self._name)
-        staged = tasks_of(messages)
+        options, staged = self._options, tasks_of(messages)
         if not staged:
             say(f"batch {batchId} of stream {self._name!r} has no tasks; it is not recorded")
             return
         first = staged[0]
-        key = self.key_of(known, first.query, batchId)
-        if known is not None and known.query == first.query and batchId <= known.epoch:
-            say(
-                f"batch {batchId} of stream {self._name!r} is committed already; it has no further effect"
-            )
-            abort_parts(self._options, first.transaction, staged)
-            return
-        commit_parts(self._options, first.transaction, staged, key)
+        with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:
+            known = client.find_key(self._name)
+            key = self.key_of(known, first.query, batchId)
+            if known is None or known.query != first.query or batchId > known.epoch:
+                commit_parts(client, options, first.transaction, staged, key)
+                return
+        say(
+            f"batch {batchId} of stream {self._name!r} is committed already; it has no further effect"
+        )
+        abort_parts(options, first.transaction, staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Drop the rows of a batch, unless they are committed already."""
