@@ -1,11 +1,16 @@
 """`nyala cluster ksck`: check the health of all servers and replicas."""
 
 from dataclasses import astuple
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, print_json, show, verb
+
+if TYPE_CHECKING:
+    from nyala.client.core import ClientCore
+    from nyala.operate.ksck import ClusterHealth
+    from nyala.operate.ksck_checksum import Sum
 
 app = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
@@ -28,19 +33,18 @@ def ksck(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Check the cluster; exit status 0 and OK, or 1 and a message for every problem."""
-    from nyala.client.connection import Connection
-    from nyala.client.core import ClientOptions
     from nyala.operate.ksck import HELD, check
     from nyala.operate.ksck_checksum import COLUMNS, as_dicts, compare
+    from nyala.operate.run import connected
 
-    connection = Connection(masters, ClientOptions(timeout_ms=15_000))
-    try:
-        health = connection.run(check(connection.core))
+    async def work(core: "ClientCore") -> "tuple[ClusterHealth, list[Sum]]":
+        health, sums = await check(core), list["Sum"]()
         if checksum:
-            sums, different = connection.run(compare(connection.core, checksum_timeout_s * 1000))
+            sums, different = await compare(core, checksum_timeout_s * 1000)
             health.problems += different
-    finally:
-        connection.close()
+        return health, sums
+
+    health, sums = connected(masters, work)
     if format is Format.JSON:
         shown = health.as_dict() | ({"checksums": as_dicts(sums)} if checksum else {})
         print_json(shown)

@@ -30,19 +30,15 @@ def ops(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List the operations in flight, and replica moves in progress: step, locks, commit point."""
-    from nyala.client.connection import Connection
-    from nyala.client.core import ClientOptions
+    from nyala.operate.run import connected
     from nyala.wire import methods
     from nyala.wire.proto import nyala_pb2 as pb
 
     request = pb.InspectMasterRequest(maps=maps, limit=limit, offset=offset)
-    connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
-    try:
-        answer = connection.run(
-            connection.core.masters.call(methods.INSPECT_MASTER, request, timeout_ms=TIMEOUT_MS)
-        )
-    finally:
-        connection.close()
+    answer = connected(
+        masters,
+        lambda core: core.masters.call(methods.INSPECT_MASTER, request, timeout_ms=TIMEOUT_MS),
+    )
     if maps:
         print_json(json.loads(answer.maps))
         return

@@ -48,14 +48,9 @@ def list_tables(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List all tables."""
-    from nyala.client.connection import Connection
-    from nyala.client.core import ClientOptions
+    from nyala.operate.run import connected
 
-    connection = Connection(masters, ClientOptions())
-    try:
-        tables = connection.run(connection.core.tables(dropped=dropped))
-    finally:
-        connection.close()
+    tables = connected(masters, lambda core: core.tables(dropped=dropped))
     rows = [(t.name, t.state, t.tablets, t.replicas, t.id) for t in tables]
     show(("table", "state", "tablets", "replicas", "id"), rows, format)
 

@@ -1,11 +1,14 @@
 """`nyala tserver list`, `will` and `state`: tablet servers as known to the leader master."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from nyala.cli.output import SERVERS, Format, FormatOption, MastersOption, say, show, stays, verb
 from nyala.common.errors import NotFound
+
+if TYPE_CHECKING:
+    from nyala.client.core import ClientCore
 
 TIMEOUT_MS = 15_000
 LISTED = ("uuid", "address", "location", "version", "replicas", "state", "changed_in", "knows")
@@ -25,25 +28,19 @@ def register(group: typer.Typer) -> None:
 
 def _call_leader(masters: str, *calls: Any) -> list[Any]:
     """Call the leader master with pairs of method and request (or a function of the earlier responses)."""
-    from nyala.client.connection import Connection
-    from nyala.client.core import ClientOptions
+    from nyala.operate.run import connected
     from nyala.wire import methods
 
-    connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
-    answers: list[Any] = []
-    try:
+    async def work(core: "ClientCore") -> list[Any]:
+        answers: list[Any] = []
         for method, request in calls:
             made = request(answers) if callable(request) else request
-            masters_ = connection.core.masters
-            call = (
-                masters_.call
-                if method in (methods.LIST_SERVERS, methods.STANDBY_PLANS)
-                else masters_.change
-            )
-            answers.append(connection.run(call(method, made, timeout_ms=TIMEOUT_MS)))
-    finally:
-        connection.close()
-    return answers
+            reads = method in (methods.LIST_SERVERS, methods.STANDBY_PLANS)
+            call = core.masters.call if reads else core.masters.change
+            answers.append(await call(method, made, timeout_ms=TIMEOUT_MS))
+        return answers
+
+    return connected(masters, work)
 
 
 def _servers() -> tuple[Any, Any]:

@@ -79,15 +79,10 @@ def list_journals(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List all journals."""
-    from nyala.client.connection import Connection
-    from nyala.client.core import ClientOptions
     from nyala.client.journal.core import JournalCore
+    from nyala.operate.run import connected
 
-    connection = Connection(masters, ClientOptions())
-    try:
-        journals = connection.run(JournalCore(connection.core).summaries(dropped=dropped))
-    finally:
-        connection.close()
+    journals = connected(masters, lambda core: JournalCore(core).summaries(dropped=dropped))
     rows = [(j.name, j.state, j.replicas, j.id) for j in journals]
     show(("journal", "state", "replicas", "id"), rows, format)
 
