@@ -9,6 +9,7 @@ import pytest
 
 from nyala.client.feed import time_merge
 from nyala.client.feed.time_merge import TimedStream, in_time_order
+from tests.selected import first
 
 SCHEMA = pa.schema([pa.field("k", pa.int64()), pa.field("_timestamp", pa.int64())])
 
@@ -39,7 +40,7 @@ def merged(streams, since, until):
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("part_rows", [3, 1_000_000])
+@pytest.mark.parametrize("part_rows", first([3, 1_000_000]))
 def test_every_position_is_complete_and_large_changes_come_in_parts(part_rows):
     for seed in range(100):
         chance = random.Random(seed)

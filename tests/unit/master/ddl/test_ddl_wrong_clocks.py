@@ -5,6 +5,7 @@ import pytest
 
 from nyala.common.hybrid_time import to_micros
 from nyala.common.ids import SYS_CATALOG
+from tests.selected import first
 from tests.sim.systems.cluster import REPAIRING
 from tests.sim.world.loop import WALL_START_US
 from tests.unit.master.support.ddl_cluster import with_cluster
@@ -71,7 +72,7 @@ def test_history_of_dropped_range_is_kept_whatever_clock_of_leader_master_shows(
 
 
 @pytest.mark.parametrize("masters", [1, 3])
-@pytest.mark.parametrize("by_us", [DAY_US, YEARS_US, -DAY_US, -YEARS_US])
+@pytest.mark.parametrize("by_us", first([YEARS_US, -YEARS_US, DAY_US, -DAY_US], 2))
 def test_added_range_opens_at_true_time_whatever_clock_of_leader_master_shows(masters, by_us):
     """Its floor is above what all other tablets had acknowledged, and no year ahead."""
 

@@ -35,6 +35,7 @@ from nyala.tablet.tablet import Tablet
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.selected import first
 from tests.sim.world.files import SimDisk
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.unit.master.support.ddl_operations import ranged, steps_of
@@ -191,9 +192,7 @@ def every_step(rng: random.Random, spec: pb.TableSpec) -> list[Sequence[tuple[An
     ]
 
 
-@pytest.mark.parametrize(
-    "shape", [pytest.param(s, marks=pytest.mark.full if s == "all" else ()) for s in SHAPES]
-)
+@pytest.mark.parametrize("shape", first(SHAPES))
 def test_definition_at_the_limits_takes_every_operation(shape):
     async def work(loop: SimLoop) -> None:
         rng = random.Random(shape)

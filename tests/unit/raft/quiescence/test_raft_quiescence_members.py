@@ -11,6 +11,7 @@ from nyala.raft.quiescence import SILENT_TIMEOUTS
 from nyala.raft.removed_peers import HEARTBEATS
 from tests.enough import enough
 from tests.salt import generator
+from tests.selected import first
 from tests.unit.raft.support.raft_quiescence import (
     IDLE,
     ONE,
@@ -119,7 +120,7 @@ def test_non_voter_to_be_promoted_keeps_group_active():
     assert group.quiesced() == ["1", "2", "3", "4"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first(range(12), 6))
 def test_quiescence_under_loss_duplication_and_crashes_violates_no_guarantee(seed):
     rng = generator(seed)
     group = Group("123", random=lambda _: rng.randrange)

@@ -10,6 +10,7 @@ from nyala.common.options import Options
 from nyala.env.clock import write_ceiling
 from nyala.offline.clock_ceiling import Lowered, lower
 from nyala.replica.status import State
+from tests.selected import first
 from tests.sim.world.loop import WALL_START_US
 from tests.unit.replica.support.replica_support import GROUP, AddingMachine, scenario, uuid_of
 
@@ -38,7 +39,7 @@ async def same_in_the_end(fleet):
         assert fleet.host(number).problems() == []
 
 
-@pytest.mark.parametrize("year", [1970, 2038, 2050])
+@pytest.mark.parametrize("year", first([2038, 1970, 2050]))
 @pytest.mark.parametrize("leads", [True, False])
 def test_single_clock_wrong_by_decades_does_not_move_other_clocks(year, leads):
     @scenario(options=AWAKE)
@@ -61,7 +62,7 @@ def test_single_clock_wrong_by_decades_does_not_move_other_clocks(year, leads):
     steps()
 
 
-@pytest.mark.parametrize("year", [1970, 2038, 2050])
+@pytest.mark.parametrize("year", first([1970, 2038, 2050]))
 @pytest.mark.parametrize("down_s", [1, 60])
 def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down_s):
     @scenario(options=AWAKE)
@@ -99,7 +100,7 @@ def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down
     steps()
 
 
-@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("restart", first([True, False]))
 def test_clocks_that_are_all_set_back_stop_nothing(restart):
     """A time daemon corrects all machines, or all of them start with a clock of long ago."""
 

@@ -11,6 +11,7 @@ from nyala.replica.copy.protocol import ENDED, CopyStage
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.selected import first
 from tests.unit.replica.support.copy_steps import add, fill, flush
 from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
@@ -48,7 +49,7 @@ def operations(target_dies):
 
 
 @pytest.mark.row("S2.8")
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", first(range(4)))
 def test_target_crash_at_any_file_operation_of_copy(part):
     for step in range(part + 1, operations(True) + 1, 4):
         _target_dies(step, power_cut=step % 2 == 0)
@@ -98,7 +99,7 @@ def _target_dies(step, power_cut):
     steps()
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", first(range(2)))
 def test_crash_during_copy_over_tombstone_leaves_tombstone_or_replica(part):
     for step in range(part + 1, operations(True) + 3, 6):
         _tombstone_dies(step, power_cut=step % 2 == 0)
