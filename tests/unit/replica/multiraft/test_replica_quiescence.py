@@ -53,6 +53,7 @@ async def latest_batch(fleet, number):
 # ---- idle --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @scenario(groups=MANY, max_time_s=700)
 async def test_idle_groups_stay_quiesced_ten_minutes_without_messages_elections_or_ticks(fleet):
     await wait_quiesced(fleet, MANY)
