@@ -64,6 +64,14 @@ class TransactionCoordinator:
         """Transactions whose commit is being carried out."""
         return list(self._running)
 
+    def stop(self) -> None:
+        """End the commits that are being carried out: their clients ask the next leader master.
+
+        A row that was proposed runs to its end, and tablets that are prepared ask what became of it.
+        """
+        for task in list(self._running.values()):
+            task.cancel()
+
     async def commit(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
         """Commit a transaction, or return what became of it; NONE: not decided within the time.
 

@@ -42,10 +42,22 @@ class TabletCalls:
     def __init__(self, env: Env, locations: LeaderLocations) -> None:
         self._env = env
         self._locations = locations
+        self._stopped = False
 
     def one_request(self, tablets: Collection[TabletId]) -> bool:
         """Return whether a request about tablets goes to one server, which has answered as their leader."""
         return self._locations.one_leads(tablets)
+
+    def by_server(self, tablets: Collection[TabletId]) -> dict[str, list[TabletId]]:
+        """Return tablets by the address to which a request goes next; empty: no server is known."""
+        groups: dict[str, list[TabletId]] = {}
+        for tablet in tablets:
+            groups.setdefault(self._locations.address(tablet) or "", []).append(tablet)
+        return groups
+
+    def stop(self) -> None:
+        """End: requests are sent no more than once."""
+        self._stopped = True
 
     async def ask(
         self,
@@ -71,27 +83,27 @@ class TabletCalls:
         left = list(dict.fromkeys(tablets))
         while True:
             left_ms = (end_us - self._env.clock.monotonic_us()) // 1000
-            results |= await self._round(method, make, left, min(max(1, left_ms), TRY_MS))
+            limit_ms = min(max(1, left_ms), TRY_MS)
+            results |= await self.once(method, make, left, timeout_ms=limit_ms)
             left = [t for t in left if results[t].HasField("error")]
             if not left or any(enough(r) for r in results.values() if not r.HasField("error")):
+                return results
+            if self._stopped:
                 return results
             pause_ms = backoff.next_ms()
             if end_us - self._env.clock.monotonic_us() <= pause_ms * 1000:
                 return results
             await self._env.tasks.sleep_ms(pause_ms)
 
-    async def _round(
-        self, method: Method, make: MakeRequest, tablets: list[TabletId], timeout_ms: int
+    async def once(
+        self, method: Method, make: MakeRequest, tablets: Collection[TabletId], *, timeout_ms: int
     ) -> Results:
-        groups: dict[str, list[TabletId]] = {}
+        """Send a request once, to the server that is known for each tablet; arguments as of `ask`."""
+        groups = self.by_server(tablets)
         results: Results = {}
-        for tablet in tablets:
-            address = self._locations.address(tablet)
-            if address is None:
-                unknown = Unavailable(f"no server of tablet {tablet} is known to this master")
-                results[tablet] = _failure(tablet, unknown)
-            else:
-                groups.setdefault(address, []).append(tablet)
+        for tablet in groups.pop("", ()):
+            unknown = Unavailable(f"no server of tablet {tablet} is known to this master")
+            results[tablet] = _failure(tablet, unknown)
 
         async def one(address: str, some: list[TabletId]) -> Results:
             return await self._ask_server(method, make, address, some, timeout_ms)

@@ -71,7 +71,7 @@ class TransactionsOfTerm:
         clock = coordination.clock
         self._upkeep: asyncio.Task[object] | None = None
         fence = pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=memory.term)
-        calls = TabletCalls(env, LeaderLocations(catalog, servers))
+        calls = self._calls = TabletCalls(env, LeaderLocations(catalog, servers))
         participants = Participants(calls, options, fence)
         self.attempts = TransactionAttempts(cluster.created_us, memory.term)
         self.denials = Denials(memory, rows, self.attempts)
@@ -93,8 +93,10 @@ class TransactionsOfTerm:
         self._upkeep = self._env.tasks.spawn(self.upkeep.run(), "upkeep of decisions")
 
     def stop(self) -> None:
-        """Start nothing more; decisions that are under way run to their end."""
+        """Start nothing more, and answer who waits; decisions that are proposed run to their end."""
+        self._calls.stop()
         self.resolver.stop()
+        self.coordinator.stop()
         if self._upkeep is not None:
             self._upkeep.cancel()
 
