@@ -28,6 +28,12 @@ from nyala.tablet.write.stages import MAX_BATCHES, MAX_DROPPED, MAX_STAGES, Prep
 from nyala.tablet.write.store import Store
 
 _RETIRED = RowError(0, RANGE_DROPPED, "the tablet's range was dropped")
+_OTHER_PARTS = RowError(
+    0,
+    "other_parts",
+    "the transaction is prepared with other parts: a transaction has one committer; the attempt with the "
+    "first parts has to end before others can be prepared",
+)
 _OTHER_BATCH = RowError(
     0, "other_batch", "another batch has this number in the part; use one part for each attempt"
 )
@@ -161,12 +167,14 @@ def _prepare(
     stage = known.stages.get(op.transaction)
     if stage is not None and op.attempt < stage.attempt:
         return TransactionResult(TransactionOutcome.OLDER, stamp)
+    parts = tuple(c.part for c in op.parts)
     if stage is not None and stage.prepared is not None:
+        if parts != stage.prepared.parts or not stage.has(op.parts):
+            return TransactionResult(TransactionOutcome.REFUSED, stamp, (_OTHER_PARTS,))
         stage.attempt = stage.prepared.attempt = op.attempt
         known.note_prepared()
         return TransactionResult(TransactionOutcome.DONE, stage.prepared.at)
     errors = _obstacles(store, stage, op, operation, files)
-    parts = tuple(c.part for c in op.parts)
     if stage is None or errors:
         known.forget(op.transaction, stamp, _until(stamp, op.refuse_s))
         return TransactionResult(TransactionOutcome.GONE, stamp, errors)
