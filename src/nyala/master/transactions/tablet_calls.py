@@ -13,6 +13,7 @@ from nyala.common.ids import TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Method
 from nyala.master.transactions.locations import LeaderLocations
+from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire import status
 from nyala.wire.backoff import Backoff
 from nyala.wire.proto import transactions_pb2 as txn
@@ -136,6 +137,11 @@ class TabletCalls:
             else:
                 self._locations.leads(tablet, address)
         return found
+
+
+def is_outcome(result: txn.TxnTabletResult, outcome: TransactionOutcome) -> bool:
+    """Return whether a tablet answered with an outcome, and not with an error."""
+    return not result.HasField("error") and result.outcome == outcome
 
 
 def _failure(tablet: TabletId, error: NyalaError) -> txn.TxnTabletResult:

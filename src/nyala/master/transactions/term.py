@@ -12,6 +12,7 @@ from nyala.master.transactions.attempts import TransactionAttempts
 from nyala.master.transactions.commits import CommitClock, Commits
 from nyala.master.transactions.coordinator import TransactionCoordinator
 from nyala.master.transactions.denials import CatalogReader, Denials
+from nyala.master.transactions.ends import TransactionEnds
 from nyala.master.transactions.locations import LeaderLocations
 from nyala.master.transactions.participants import Participants
 from nyala.master.transactions.resolver import Resolver
@@ -76,12 +77,13 @@ class TransactionsOfTerm:
         self.attempts = TransactionAttempts(cluster.created_us, memory.term)
         self.denials = Denials(memory, rows, self.attempts)
         self.resolver = Resolver(env, catalog, calls, options, fence)
+        ends = TransactionEnds(env, memory, self.attempts, participants, clock.now)
         commits = Commits(
-            env, memory, self.attempts, participants, self.resolver, self.denials, clock, options,
+            env, memory, self.attempts, participants, self.resolver, self.denials, ends, clock, options,
             self.check_ready,
         )  # fmt: skip
         self.coordinator = TransactionCoordinator(
-            env, memory, self.attempts, commits, self.denials, participants
+            env, memory, self.attempts, commits, self.denials, ends
         )
         self.upkeep = DecisionUpkeep(
             env, memory, rows, self.attempts, self.resolver, clock, options
