@@ -110,6 +110,7 @@ class TransactionsService:
                     tablet_ids=row.tablet_ids,
                     key=row.key if row.HasField("key") else None,
                     unresolved=found.resolver.left(row.transaction),
+                    lost=found.resolver.lost(row.transaction),
                     age_ms=max(0, to_micros(now) - to_micros(row.at)) // 1000,
                 )
             )

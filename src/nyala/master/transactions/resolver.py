@@ -52,6 +52,7 @@ class Resolver:
         self._fence = fence
         self._left: dict[bytes, dict[TabletId, None]] = {}
         self._done: set[bytes] = set()
+        self._lost: dict[bytes, list[TabletId]] = {}
         self._ends: dict[bytes, asyncio.Event] = {}
         self._turns = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(CONCURRENT))
         self._tasks: dict[asyncio.Task[object], None] = {}
@@ -89,6 +90,10 @@ class Resolver:
         """Return the participants that are not known to have the resolve."""
         return list(self._left.get(transaction, ()))
 
+    def lost(self, transaction: bytes) -> list[TabletId]:
+        """Return the participants that lost its rows by an unsafe recovery, as far as this leader knows."""
+        return list(self._lost.get(transaction, ()))
+
     def is_resolved(self, transaction: bytes) -> bool:
         """Return whether every participant of a decision has its resolve."""
         return transaction in self._done
@@ -101,6 +106,7 @@ class Resolver:
     def forget(self, transaction: bytes) -> None:
         """Forget a decision whose row was removed."""
         self._done.discard(transaction)
+        self._lost.pop(transaction, None)
 
     async def resolved(self, row: cat.DecisionRecord) -> None:
         """Wait until every participant of a decision has its resolve.
@@ -167,6 +173,14 @@ class Resolver:
                 log.debug("tablet %s is not resolved yet: %s", tablet, result.error.message)
             elif result.outcome == TransactionOutcome.ENDED:
                 left.pop(tablet, None)
+            elif result.outcome == TransactionOutcome.GONE:
+                left.pop(tablet, None)
+                self._lost.setdefault(row.transaction, []).append(tablet)
+                log.error(
+                    "tablet %s has lost its rows of transaction %s, which is committed at %d: an unsafe "
+                    "recovery left it without the PREPARE; see: nyala txn show %s",
+                    tablet, row.transaction.hex(), row.at, row.transaction.hex(),
+                )  # fmt: skip
             elif result.outcome == TransactionOutcome.REFUSED:
                 why = "; ".join(e.message for e in result.errors)
                 log.error("tablet %s cannot resolve %s: %s", tablet, row.transaction.hex(), why)

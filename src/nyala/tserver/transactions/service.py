@@ -62,6 +62,7 @@ class TransactionTablets:
         self._tablets = tablets
         self._fence = fence
         self._options = options
+        self._refuse_s = min(2 * options.client_result_ttl_s, MAX_REFUSE_S)
 
     def handlers(self) -> Handlers:
         """Return the handlers of this service."""
@@ -138,7 +139,7 @@ class TransactionTablets:
         return await self._each([(p.tablet_id, work(p)) for p in request.participants])
 
     async def resolve(self, request: tb.TxnResolveRequest) -> tb.TxnTabletResponse:
-        """Apply a committed transaction in some tablets; ENDED once that is committed there.
+        """Apply a committed transaction in some tablets; ENDED once that is committed there, GONE: it is lost.
 
         Raises:
             CasFailed, Unavailable: see `Fence.check`.
@@ -153,11 +154,33 @@ class TransactionTablets:
             ended = await self._env.tasks.run_brief(
                 Lane.APPLY, hosted.tablet.stages.ended_at, transaction, at
             )
-            if ended is None:  # a leader that was replaced without its knowledge may not know it
-                return TransactionResult(TransactionOutcome.UNKNOWN, 0)
+            if ended is None:
+                return await self._absent(hosted, transaction, timeout_ms)
             return TransactionResult(TransactionOutcome.ENDED, ended)
 
         return await self._each([(t, one) for t in request.tablet_ids])
+
+    async def _absent(
+        self, hosted: HostedTablet, transaction: bytes, timeout_ms: int
+    ) -> TransactionResult:
+        """Return what the group's log says of a committed transaction that this leader does not know.
+
+        A leader that was replaced without its knowledge may not know it, and commits no DROP. One whose DROP
+        is applied has the whole log. If nothing is prepared there, an unsafe recovery has lost the PREPARE, and
+        with it the rows: the stage is of no use, as later versions may be there.
+        """
+        op = encode(DropOp(transaction, None, self._refuse_s))
+        done = await hosted.replica.transactions.propose(op, timeout_ms)
+        found = decode_result(done.result)
+        if found.outcome is TransactionOutcome.PREPARED:
+            return TransactionResult(TransactionOutcome.UNKNOWN, 0)
+        if found.outcome is TransactionOutcome.GONE:
+            log.error(
+                "transaction %s is committed and was not prepared in tablet %s any more: its rows there are "
+                "lost, by an unsafe recovery of the tablet or of the masters",
+                transaction.hex(), hosted.replica.group,
+            )  # fmt: skip
+        return found
 
     async def stages(self, request: tb.TxnStagesRequest) -> tb.TxnStagesResponse:
         """Return the stages of a tablet, or of all that this server leads.

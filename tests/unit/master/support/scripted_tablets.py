@@ -37,6 +37,7 @@ class ScriptedTablet:
     Attributes:
         leader: server that answers as its leader.
         refuses: PREPARE is answered GONE.
+        lost: RESOLVE is answered GONE: an unsafe recovery has lost the PREPARE.
         silent: names of methods without an answer.
         held: names of methods whose answer waits for the event.
         prepared: attempt of each prepared transaction.
@@ -46,6 +47,7 @@ class ScriptedTablet:
 
     leader: str = "a"
     refuses: bool = False
+    lost: bool = False
     silent: set[str] = field(default_factory=set)
     held: dict[str, asyncio.Event] = field(default_factory=dict)
     prepared: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
@@ -174,6 +176,8 @@ class Term:
                 it.dropped.add(transaction)
         elif method is methods.TXN_RESOLVE:
             outcome = Outcome.ENDED if transaction in it.prepared else Outcome.UNKNOWN
+            if it.lost:
+                outcome = Outcome.GONE
             if outcome is Outcome.ENDED:
                 it.ended[transaction] = request.at
         return txn.TxnTabletResult(tablet_id=tablet, outcome=outcome, time=time)

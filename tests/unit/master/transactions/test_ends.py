@@ -184,6 +184,24 @@ def test_decision_is_removed_after_its_time_and_marks_say_so():
     with_term(work)
 
 
+def test_participant_that_lost_its_prepare_counts_as_resolved_and_is_named():
+    """Else the decision would stay for ever, and with it the mark that lets tablets forget others."""
+
+    async def work(term):
+        kept, lost = term.tablets
+        term.tablets[lost].leader, term.tablets[lost].lost = "b", True
+        done = await term.commit()
+        assert done.kind == Kind.COMMITTED
+        assert term.tablets[kept].ended[T1] == done.at
+        assert term.transactions.resolver.lost(T1) == [lost]
+        await term.env.tasks.sleep_ms(11_000)
+        marks = (await upkeep(term)).marks
+        assert marks.settled >= done.at
+        assert not term.transactions.resolver.lost(T1)
+
+    with_term(work)
+
+
 def test_decision_that_is_not_resolved_stays():
     async def work(term):
         for tablet in term.tablets.values():
