@@ -132,7 +132,7 @@ class Commits:
     ) -> txn.TxnOutcome:
         missing = _failed(await self._participants.check(tablets))
         if missing:
-            return _again("some tablet has no leader that could prepare", missing)
+            return _again("some tablet cannot prepare now, or has no leader", missing)
         self._memory.check()
         if request.transaction in self._attempts.aborting:
             return _again("an operator is ending it", ())

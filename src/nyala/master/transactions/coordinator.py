@@ -20,7 +20,7 @@ from nyala.master.transactions.decision import gone
 from nyala.master.transactions.denials import Denials
 from nyala.master.transactions.ends import TransactionEnds
 from nyala.master.transactions.participants import UNPREPARE_MS
-from nyala.master.transactions.tablet_calls import is_outcome
+from nyala.master.transactions.tablet_calls import is_busy, is_outcome
 from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire.backoff import Backoff
 from nyala.wire.proto import transactions_pb2 as txn
@@ -87,6 +87,8 @@ class TransactionCoordinator:
             outcome = await self._wait(self._task_of(request), end_us)
             if outcome.kind != _Kind.NONE:
                 return outcome
+            if is_busy(outcome):
+                backoff.reset()  # it ends with the transactions that are prepared there
             pause_ms = backoff.next_ms()
             if self._env.clock.monotonic_us() + pause_ms * 1000 >= end_us:
                 return outcome

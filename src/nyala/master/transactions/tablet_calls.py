@@ -13,7 +13,7 @@ from nyala.common.ids import TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Method
 from nyala.master.transactions.locations import LeaderLocations
-from nyala.tablet.files.transaction_ops import TransactionOutcome
+from nyala.tablet.files.transaction_ops import BUSY, TransactionOutcome
 from nyala.wire import status
 from nyala.wire.backoff import Backoff
 from nyala.wire.proto import transactions_pb2 as txn
@@ -142,6 +142,11 @@ class TabletCalls:
 def is_outcome(result: txn.TxnTabletResult, outcome: TransactionOutcome) -> bool:
     """Return whether a tablet answered with an outcome, and not with an error."""
     return not result.HasField("error") and result.outcome == outcome
+
+
+def is_busy(outcome: txn.TxnOutcome) -> bool:
+    """Return whether a tablet refused an attempt only because other requests have their turn first."""
+    return any(e.code == BUSY for result in outcome.errors for e in result.errors)
 
 
 def _failure(tablet: TabletId, error: NyalaError) -> txn.TxnTabletResult:

@@ -68,6 +68,25 @@ def test_no_row_is_written_while_one_tablet_is_not_prepared_and_retry_takes_a_hi
     with_term(work)
 
 
+def test_attempt_that_meets_a_busy_tablet_ends_at_once_and_is_tried_again():
+    """What it has prepared elsewhere is undone, so that two tablets cannot wait for each other."""
+
+    async def work(term):
+        assert (await term.commit(2)).kind == Kind.COMMITTED, "one server leads both"
+        first, busy = term.tablets.values()
+        now_us = term.env.clock.monotonic_us
+        began_us = now_us()
+        busy.busy_until_us = began_us + 300_000
+        waiting = term.env.tasks.spawn(term.commit(), "commit")
+        await term.env.tasks.sleep_ms(150)
+        assert "Unprepare" in term.methods_sent()
+        assert T1 not in first.prepared
+        assert (await waiting).kind == Kind.COMMITTED
+        assert now_us() - began_us < 350_000, "the pauses do not grow while a tablet is busy"
+
+    with_term(work)
+
+
 def test_check_of_several_servers_finds_one_without_leader_before_anything_is_prepared():
     async def work(term):
         _, second = term.tablets.values()
