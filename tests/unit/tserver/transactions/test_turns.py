@@ -1,6 +1,7 @@
 """Transactions that overlap without a pause: ordinary writes and reads of the latest rows have their turn."""
 
 from functools import partial
+from itertools import pairwise
 
 from nyala.tablet.files.transaction_ops import BUSY, TransactionOutcome
 from nyala.wire import methods
@@ -35,7 +36,7 @@ def test_write_look_up_and_scan_go_on_while_transactions_overlap():
             await group.on(group.stage_in, group.tablet, transaction, {100: 1})
         loop, began = group.cluster.loop, 0.0
         p, waiting = await group.on(next_one, group, ids[0]), []
-        for number, (before, after) in enumerate(zip(ids, ids[1:], strict=False)):
+        for number, (before, after) in enumerate(pairwise(ids)):
             if number == 3:
                 began = loop.time()
                 look = group.replica().start_read(None, 5_000)
