@@ -30,6 +30,7 @@ class TransactionView:
         age_ms: since it was last kept alive, since its attempt began, or since its commit time.
         tablets: its tablets.
         unresolved: those without a resolve, of one that is committed.
+        lost: those that lost its rows by an unsafe recovery, as far as the leader master has seen.
         stages: what is staged, by tablet.
     """
 
@@ -40,6 +41,7 @@ class TransactionView:
     age_ms: int = 0
     tablets: list[str] = field(default_factory=list)
     unresolved: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     stages: dict[str, txn.TxnStage] = field(default_factory=dict)
 
     def add(self, stage: txn.TxnStage) -> None:
@@ -135,6 +137,7 @@ def _view(listed: txn.TxnListed) -> TransactionView:
         listed.age_ms,
         list(listed.tablet_ids),
         list(listed.unresolved),
+        list(listed.lost),
     )
 
 

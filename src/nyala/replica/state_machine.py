@@ -4,7 +4,7 @@
 `wire/peers.py` and the simulator satisfy `Transport`. `replica/` imports neither.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -143,6 +143,16 @@ class PreparesTransactions(Protocol):
     @property
     def prepared(self) -> Mapping[bytes, PreparedTransaction]:
         """Transactions that are prepared as of what has been applied, as an immutable value. Lane APPLY."""
+        ...
+
+    def apply_in_steps(
+        self, operations: Sequence[CommittedOperation]
+    ) -> Generator[None, None, list[bytes]]:
+        """Apply operations as `StateMachine.apply`, in steps of bounded size. Lane APPLY.
+
+        The first step is short: it may run on the event loop. Other jobs of the lane run between the steps,
+        but no flush of this machine begins.
+        """
         ...
 
 

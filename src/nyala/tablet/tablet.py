@@ -4,12 +4,13 @@ Lanes: `apply`, `prepare_*`, the installs and `close` in APPLY; builds in COMPUT
 are no locks: lane APPLY publishes an immutable view by one assignment, and readers take it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 
 from nyala.common.errors import Unavailable
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import CommittedOperation, PreparedTransaction
+from nyala.common.steps import to_end
 from nyala.env.files import Files
 from nyala.storage.checkpoint import Checkpoint
 from nyala.storage.flush_point import LogPoint, StoredFlushPoint
@@ -168,10 +169,22 @@ class Tablet:
         Raises:
             Corrupt: a payload does not decode, or a file is damaged; the tablet cannot be used any more.
         """
+        return to_end(self.apply_in_steps(operations))
+
+    def apply_in_steps(
+        self, operations: Sequence[CommittedOperation]
+    ) -> Generator[None, None, list[bytes]]:
+        """Apply operations as `apply`, in steps of bounded size.
+
+        Between the steps readers see nothing of what is applied: they may not read its commit time yet.
+        Maintenance goes on, but no flush begins: there is no flush point within an operation.
+        """
         assert not self._broken, f"tablet {self.info.tablet_id} failed before"
         self._broken = True
         self._last_stamp = _in_order(operations, self._last_stamp)
-        results = [result for run in runs(operations) for result in self._apply(run)]
+        results: list[bytes] = []
+        for run in runs(operations):
+            results += yield from self._apply(run)
         diskrowset.check(self._place.files, self._store.disks)
         self._publish()
         self._broken = False
@@ -227,11 +240,14 @@ class Tablet:
         self._store = Store(self.info, 0, self._place.hash_keys, (), self._store.retired, known)
         self._publish()
 
-    def _apply(self, run: Sequence[CommittedOperation]) -> list[bytes]:
+    def _apply(self, run: Sequence[CommittedOperation]) -> Generator[None, None, list[bytes]]:
         store = self._store
         if transaction_ops.is_transaction(run[0].payload):
             files = StageFiles(self._place.files, self._place.directory)
-            return [apply_transaction(store, o, files) for o in run]
+            results: list[bytes] = []
+            for operation in run:
+                results.append((yield from apply_transaction(store, operation, files)))
+            return results
         store.stages.written = run[-1].stamp
         if replicated_ops.is_schema(run[0].payload):
             return [apply_schema(store, o.payload, o.stamp) for o in run]

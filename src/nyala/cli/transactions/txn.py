@@ -51,7 +51,10 @@ def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> N
 def show_(
     transaction: Id, masters: MastersOption = "", format: FormatOption = Format.TABLE
 ) -> None:
-    """Show the tablets of a transaction: `at` is the prepare time, or the commit time once there is one."""
+    """Show the tablets of a transaction: `at` is the prepare time, or the commit time once there is one.
+
+    The state `rows lost` is of a tablet that lost them by an unsafe recovery.
+    """
     from nyala.operate import transactions
 
     view = connected(masters, lambda core: transactions.find(core, transaction))
@@ -60,6 +63,7 @@ def show_(
         stage = view.stages.get(tablet)
         if view.at:
             state, at = ("unresolved" if tablet in view.unresolved else "resolved"), view.at
+            state = "rows lost" if tablet in view.lost else state
         else:
             at = 0 if stage is None else stage.prepared
             state = "prepared" if at else "staged" if stage is not None else view.state

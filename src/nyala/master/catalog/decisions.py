@@ -1,4 +1,4 @@
-"""Decisions of transactions in the catalog: which are committed at what time, and the marks of rules F and K.
+"""Decisions of transactions in the catalog: commits and their times, aborts, and the marks of rules F and K.
 
 docs/internals/transactions.md has the rules by letter. Keys are not held in memory: see `sys_catalog.find`.
 """
@@ -22,11 +22,13 @@ class Decisions:
 
     Attributes:
         rows: by transaction, about in the order of their commit times; read only.
+        aborted: transactions that an operator has aborted, with the times of that; read only.
         marks: read only.
     """
 
     def __init__(self) -> None:
         self.rows: dict[bytes, cat.DecisionRecord] = {}
+        self.aborted: dict[bytes, int] = {}
         self.marks = cat.DecisionMarks()
         self._of_key: dict[str, dict[bytes, None]] = {}
 
@@ -57,11 +59,15 @@ class Decisions:
         return [self.rows[t] for t in self._of_key.get(name, ())]
 
     def _put(self, record: cat.DecisionRecord) -> None:
+        if record.aborted:
+            self.aborted[record.transaction] = record.at
+            return
         self.rows[record.transaction] = record
         if record.HasField("key"):
             self._of_key.setdefault(record.key.name, {})[record.transaction] = None
 
     def _remove(self, transaction: bytes) -> None:
+        self.aborted.pop(transaction, None)
         record = self.rows.pop(transaction, None)
         if record is not None and record.HasField("key"):
             same = self._of_key[record.key.name]

@@ -66,8 +66,11 @@ class TransactionsService:
         return await self._term().coordinator.commit(request)
 
     async def abort(self, request: txn.TxnAbortRequest) -> txn.TxnOutcome:
-        """End a transaction; COMMITTED: it was too late. Raises as `commit`."""
-        _check(request.transaction, request.participants)
+        """End a transaction; COMMITTED: it was too late. Raises as `commit`.
+
+        One that cannot be committed as it was asked for can be aborted: its client does so, and then knows.
+        """
+        _check_names(request.transaction, request.participants)
         request.timeout_ms = min(request.timeout_ms, MAX_TIMEOUT_MS)
         return await self._term().coordinator.abort(request)
 
@@ -107,6 +110,7 @@ class TransactionsService:
                     tablet_ids=row.tablet_ids,
                     key=row.key if row.HasField("key") else None,
                     unresolved=found.resolver.left(row.transaction),
+                    lost=found.resolver.lost(row.transaction),
                     age_ms=max(0, to_micros(now) - to_micros(row.at)) // 1000,
                 )
             )
@@ -126,8 +130,8 @@ class TransactionsService:
         return self._context.require_leading().require().transactions
 
 
-def _check(transaction: bytes, participants: Iterable[txn.TxnParticipant]) -> None:
-    """Check the id and the participants of a request.
+def _check_names(transaction: bytes, participants: Iterable[txn.TxnParticipant]) -> None:
+    """Check the id of a request, and that it names a tablet once.
 
     Raises:
         InvalidArgument: they are malformed.
@@ -136,7 +140,21 @@ def _check(transaction: bytes, participants: Iterable[txn.TxnParticipant]) -> No
         raise InvalidArgument(
             f"the id of a transaction has {len(transaction)} bytes; it has {TRANSACTION_BYTES}"
         )
+    named = [p.tablet_id for p in participants]
+    if len(set(named)) < len(named):
+        raise InvalidArgument(
+            "the transaction names a tablet twice; name each once, with all its parts"
+        )
+
+
+def _check(transaction: bytes, participants: Iterable[txn.TxnParticipant]) -> None:
+    """Check the id and the participants of a request.
+
+    Raises:
+        InvalidArgument: they are malformed.
+    """
     participants = tuple(participants)
+    _check_names(transaction, participants)
     for one in participants:
         try:
             counts = tuple(PartCount(p.part, p.batches, p.crc) for p in one.parts)
@@ -145,13 +163,8 @@ def _check(transaction: bytes, participants: Iterable[txn.TxnParticipant]) -> No
             raise InvalidArgument(
                 f"tablet {one.tablet_id[:80]} cannot prepare the parts of the transaction: {err.message}"
             ) from err
-    named = [p.tablet_id for p in participants]
-    if len(set(named)) < len(named):
+    if len(participants) > MAX_PARTICIPANTS:
         raise InvalidArgument(
-            "the transaction names a tablet twice; name each once, with all its parts"
-        )
-    if len(named) > MAX_PARTICIPANTS:
-        raise InvalidArgument(
-            f"the transaction has {len(named)} tablets; at most {MAX_PARTICIPANTS} can commit together: use "
-            "several transactions, or tables of fewer tablets"
+            f"the transaction has {len(participants)} tablets; at most {MAX_PARTICIPANTS} can commit "
+            "together: use several transactions, or tables of fewer tablets"
         )

@@ -37,11 +37,13 @@ class TransactionAttempts:
         incarnation: of the catalog.
         term: in which this master leads.
         under_way: attempts by transaction.
+        aborting: transactions whose abort is being recorded: no attempt of them may begin.
     """
 
     incarnation: int
     term: int
     under_way: dict[bytes, Try] = field(default_factory=dict)
+    aborting: set[bytes] = field(default_factory=set)
     _last: int = field(default=0, init=False)
 
     def new(self) -> txn.TxnAttempt:

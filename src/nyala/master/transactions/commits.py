@@ -15,10 +15,11 @@ from nyala.master.ddl.operation import LeaderMemory
 from nyala.master.transactions import decision, keys
 from nyala.master.transactions.attempts import TransactionAttempts, Try
 from nyala.master.transactions.denials import Denials
+from nyala.master.transactions.ends import TransactionEnds
 from nyala.master.transactions.keys import KeyState
 from nyala.master.transactions.participants import Participants
 from nyala.master.transactions.resolver import Resolver
-from nyala.master.transactions.tablet_calls import Results
+from nyala.master.transactions.tablet_calls import Results, is_outcome
 from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
@@ -48,6 +49,7 @@ class Commits:
         participants: requests to the tablets.
         resolver: resolves decisions.
         denials: answers that a transaction is not committed.
+        ends: ends transactions.
         clock: hybrid clock of this master.
         options: options of this master.
         ready: raises if some server has no transactions.
@@ -61,6 +63,7 @@ class Commits:
         participants: Participants,
         resolver: Resolver,
         denials: Denials,
+        ends: TransactionEnds,
         clock: CommitClock,
         options: Options,
         ready: Callable[[], None],
@@ -71,6 +74,7 @@ class Commits:
         self._participants = participants
         self._resolver = resolver
         self._denials = denials
+        self._ends = ends
         self._clock = clock
         self._options = options
         self._ready = ready
@@ -105,6 +109,9 @@ class Commits:
         row = self._row(request)
         if row is not None:
             return await self._committed(row)
+        tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
+        if request.transaction in self._memory.catalog.decisions.aborted:
+            return await self._deny(request, "it was aborted")
         key = request.key if request.HasField("key") else None
         taken = None if key is None else await self._denials.key(key)
         if key is not None:
@@ -112,8 +119,7 @@ class Commits:
             if found.state is KeyState.TAKEN and taken is not None:
                 return await self._taken(request.transaction, taken)
             if found.state is KeyState.REFUSED:
-                return await self._deny(request, found.reason)
-        tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
+                return await self._refuse(request, tablets, found.reason)
         if dropped := decision.gone(self._memory.catalog, tablets):
             return await self._deny(request, f"tablet {dropped[0]} was dropped")
         if self._denials.forgotten(request.since, key, taken):
@@ -126,8 +132,10 @@ class Commits:
     ) -> txn.TxnOutcome:
         missing = _failed(await self._participants.check(tablets))
         if missing:
-            return _again("some tablet has no leader that could prepare", missing)
+            return _again("some tablet cannot prepare now, or has no leader", missing)
         self._memory.check()
+        if request.transaction in self._attempts.aborting:
+            return _again("an operator is ending it", ())
         now_us = self._env.clock.monotonic_us()
         attempted = self._attempts.begin(request.transaction, tablets, key, now_us)
         found = await self._participants.prepare(
@@ -139,7 +147,7 @@ class Commits:
         self._memory.check()
         if attempted.ended:
             return _again("the attempt was given up for an abort", ())
-        done = [r for r in found.values() if _is(r, TransactionOutcome.DONE)]
+        done = [r for r in found.values() if is_outcome(r, TransactionOutcome.DONE)]
         if len(done) == len(tablets):
             return await self._decide(request, attempted, max((r.time for r in done), default=0))
         self.give_up(attempted)
@@ -147,9 +155,9 @@ class Commits:
 
     async def _not_prepared(self, request: txn.TxnCommitRequest, found: Results) -> txn.TxnOutcome:
         """Return the outcome of an attempt that some tablet did not prepare."""
-        if refused := [r for r in found.values() if _is(r, TransactionOutcome.GONE)]:
+        if refused := [r for r in found.values() if is_outcome(r, TransactionOutcome.GONE)]:
             return await self._deny(request, "a tablet cannot commit its part", refused)
-        others = [r for r in found.values() if not _is(r, TransactionOutcome.DONE)]
+        others = [r for r in found.values() if not is_outcome(r, TransactionOutcome.DONE)]
         return _again("some tablet was not prepared in time", others)
 
     async def _decide(
@@ -193,6 +201,24 @@ class Commits:
             return txn.TxnOutcome(kind=_Kind.COMMITTED, at=taken.at)
         return txn.TxnOutcome(kind=_Kind.TAKEN, at=taken.at, winner=taken.transaction)
 
+    async def _refuse(
+        self, request: txn.TxnCommitRequest, tablets: tuple[TabletId, ...], reason: str
+    ) -> txn.TxnOutcome:
+        """Deny a commit whose key is refused, once a tablet has dropped its stage. Rules I and N.
+
+        The key alone is no evidence: it may be free later, when a late copy of the request arrives. Of a
+        transaction without tablets the denial is recorded.
+        """
+        if not tablets:
+            await self._ends.record(request.transaction)
+        elif not decision.gone(self._memory.catalog, tablets):
+            limit_ms = self._options.txn_prepare_timeout_ms
+            found = await self._ends.drop(request.transaction, tablets, limit_ms)
+            if not any(is_outcome(r, TransactionOutcome.GONE) for r in found.values()):
+                why = f"{reason}, and no tablet has confirmed yet that it dropped its stage"
+                return _again(why, list(found.values()))
+        return await self._deny(request, reason)
+
     async def _deny(
         self,
         request: txn.TxnCommitRequest,
@@ -205,12 +231,8 @@ class Commits:
         )
 
 
-def _is(result: txn.TxnTabletResult, outcome: TransactionOutcome) -> bool:
-    return not result.HasField("error") and result.outcome == outcome
-
-
 def _failed(found: Results) -> list[txn.TxnTabletResult]:
-    return [r for r in found.values() if not _is(r, TransactionOutcome.DONE)]
+    return [r for r in found.values() if not is_outcome(r, TransactionOutcome.DONE)]
 
 
 def _again(reason: str, errors: list[txn.TxnTabletResult] | tuple[()]) -> txn.TxnOutcome:

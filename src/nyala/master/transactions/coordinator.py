@@ -18,8 +18,9 @@ from nyala.master.transactions.attempts import TransactionAttempts
 from nyala.master.transactions.commits import Commits
 from nyala.master.transactions.decision import gone
 from nyala.master.transactions.denials import Denials
-from nyala.master.transactions.participants import Participants
-from nyala.master.transactions.tablet_calls import Results
+from nyala.master.transactions.ends import TransactionEnds
+from nyala.master.transactions.participants import UNPREPARE_MS
+from nyala.master.transactions.tablet_calls import is_busy, is_outcome
 from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire.backoff import Backoff
 from nyala.wire.proto import transactions_pb2 as txn
@@ -39,7 +40,7 @@ class TransactionCoordinator:
         attempts: attempts of the term.
         commits: carries out one pass of a commit.
         denials: answers that a transaction is not committed.
-        participants: requests to the tablets.
+        ends: ends transactions.
     """
 
     def __init__(
@@ -49,20 +50,28 @@ class TransactionCoordinator:
         attempts: TransactionAttempts,
         commits: Commits,
         denials: Denials,
-        participants: Participants,
+        ends: TransactionEnds,
     ) -> None:
         self._env = env
         self._memory = memory
         self._attempts = attempts
         self._commits = commits
         self._denials = denials
-        self._participants = participants
+        self._ends = ends
         self._running: dict[bytes, asyncio.Task[object]] = {}
 
     @property
     def running(self) -> list[bytes]:
         """Transactions whose commit is being carried out."""
         return list(self._running)
+
+    def stop(self) -> None:
+        """End the commits that are being carried out: their clients ask the next leader master.
+
+        A row that was proposed runs to its end, and tablets that are prepared ask what became of it.
+        """
+        for task in list(self._running.values()):
+            task.cancel()
 
     async def commit(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
         """Commit a transaction, or return what became of it; NONE: not decided within the time.
@@ -78,6 +87,8 @@ class TransactionCoordinator:
             outcome = await self._wait(self._task_of(request), end_us)
             if outcome.kind != _Kind.NONE:
                 return outcome
+            if is_busy(outcome):
+                backoff.reset()  # it ends with the transactions that are prepared there
             pause_ms = backoff.next_ms()
             if self._env.clock.monotonic_us() + pause_ms * 1000 >= end_us:
                 return outcome
@@ -87,7 +98,8 @@ class TransactionCoordinator:
         """End a transaction that has no decision: DENIED once a tablet of its commit has dropped its stage.
 
         A client names the parts of its commit. An operator has no parts, and may name tablets that the commit
-        does not: then all of them have to drop their stages.
+        does not: the abort becomes a row of the catalog, so that it refuses what is staged later too. So does
+        that of a transaction without tablets.
 
         Raises:
             NotLeader, Unavailable, TimedOut: ask the leader master again.
@@ -111,31 +123,28 @@ class TransactionCoordinator:
         if self._denials.forgotten(request.since, None, None):
             return txn.TxnOutcome(kind=_Kind.UNKNOWN)
         tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
-        evidence = bool(gone(self._memory.catalog, tablets)) or not tablets
-        if not evidence:
-            found = await self._drop(transaction, tablets, end_us)
-            enough = any if all(p.parts for p in request.participants) else all
-            if not enough(_is(r, TransactionOutcome.GONE) for r in found.values()):
+        if not tablets or not all(p.parts for p in request.participants):
+            return await self._abort_for_good(transaction, tablets, end_us)
+        if not gone(self._memory.catalog, tablets):
+            found = await self._ends.drop(transaction, tablets, self._left_ms(end_us))
+            if not any(is_outcome(r, TransactionOutcome.GONE) for r in found.values()):
                 return txn.TxnOutcome(
                     errors=found.values(),
-                    reason="too few tablets have confirmed that they dropped the stage; ask again",
+                    reason="no tablet has confirmed that it dropped the stage; ask again",
                 )
         return await self._denials.deny(transaction, None, request.since, (), "it was aborted")
 
-    async def _drop(
+    async def _abort_for_good(
         self, transaction: bytes, tablets: tuple[TabletId, ...], end_us: int
-    ) -> Results:
-        """Have the tablets drop their stages; those that are still prepared are unprepared first."""
-        left_ms = max(1, (end_us - self._env.clock.monotonic_us()) // 1000)
-        found = await self._participants.drop(transaction, tablets, left_ms)
-        prepared = [t for t, r in found.items() if _is(r, TransactionOutcome.PREPARED)]
-        decided = transaction in self._memory.catalog.decisions.rows
-        if not prepared or decided or transaction in self._attempts.under_way:
-            return found
-        self._memory.check()
-        await self._participants.unprepare(transaction, self._attempts.new(), prepared)
-        left_ms = max(1, (end_us - self._env.clock.monotonic_us()) // 1000)
-        return found | await self._participants.drop(transaction, prepared, left_ms)
+    ) -> txn.TxnOutcome:
+        """Record that a transaction is aborted; then free its stages."""
+        await self._ends.record(transaction)
+        limit_ms = min(UNPREPARE_MS, self._left_ms(end_us))  # the outcome does not depend on it
+        await self._ends.drop(transaction, tablets, limit_ms)
+        return txn.TxnOutcome(kind=_Kind.DENIED, reason="it was aborted")
+
+    def _left_ms(self, end_us: int) -> int:
+        return max(1, (end_us - self._env.clock.monotonic_us()) // 1000)
 
     def status(self, prepared: txn.TxnPrepared) -> txn.TxnStatusAnswer:
         """Return what a tablet is to do that is prepared for a transaction. Rules A and D."""
@@ -181,10 +190,6 @@ class TransactionCoordinator:
             raise result
         assert isinstance(result, txn.TxnOutcome), result
         return result
-
-
-def _is(result: txn.TxnTabletResult, outcome: TransactionOutcome) -> bool:
-    return not result.HasField("error") and result.outcome == outcome
 
 
 async def _caught(

@@ -1,4 +1,4 @@
-"""The decision of a transaction: one catalog operation with the row of the commit. Rules C and D.
+"""The decision of a transaction: one catalog operation with the row of the commit, or of an abort. C and D.
 
 The locks of the participants exclude every operation that drops one of them, so a drop has either been
 published, and is seen by the plan, or comes after the row.
@@ -20,6 +20,23 @@ def gone(catalog: Catalog, tablets: tuple[TabletId, ...]) -> list[TabletId]:
     """Return the participants that were dropped, or never were."""
     found = ((t, catalog.tablet(t)) for t in tablets)
     return [t for t, tablet in found if tablet is None or tablet.gone]
+
+
+def abort(transaction: bytes, now: Callable[[], int]) -> CatalogOperation:
+    """Return the operation that records that a transaction is aborted.
+
+    Args:
+        transaction: its id; no attempt of it is under way, and none begins.
+        now: returns a new hybrid time.
+    """
+
+    def plan(catalog: Catalog) -> CatalogPlan:
+        if transaction in catalog.decisions.rows:
+            raise Unavailable("the transaction was committed meanwhile; ask again")
+        record = cat.DecisionRecord(transaction=transaction, at=now(), aborted=True)
+        return CatalogPlan(decisions=(record,))
+
+    return CatalogOperation("abort transaction", lambda _: Scope(), plan)
 
 
 def decide(

@@ -1,11 +1,14 @@
 """Resolves decisions: RESOLVE is sent to each participant until it has committed one. Rule K.
 
 Level-triggered: a new leader master begins with the decisions of the catalog above the mark `resolved`. A
-participant that was dropped counts as resolved (rule D).
+participant that was dropped counts as resolved (rule D), and so does one that lost its PREPARE by an unsafe
+recovery. Requests wait for turns at their server only, so a server that is silent delays no decision that
+does not concern it.
 """
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 
 from nyala.common.errors import Unavailable
@@ -14,7 +17,7 @@ from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.transactions.decision import gone
-from nyala.master.transactions.tablet_calls import TabletCalls
+from nyala.master.transactions.tablet_calls import TRY_MS, TabletCalls
 from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire import methods
 from nyala.wire.backoff import Backoff
@@ -25,7 +28,7 @@ from nyala.wire.proto import transactions_pb2 as txn
 log = logging.getLogger(__name__)
 
 CONCURRENT = 64
-"""Maximum number of decisions that are being resolved at a time."""
+"""Maximum number of requests to one server at a time."""
 
 
 class Resolver:
@@ -49,8 +52,9 @@ class Resolver:
         self._fence = fence
         self._left: dict[bytes, dict[TabletId, None]] = {}
         self._done: set[bytes] = set()
+        self._lost: dict[bytes, list[TabletId]] = {}
         self._ends: dict[bytes, asyncio.Event] = {}
-        self._turns = asyncio.Semaphore(CONCURRENT)
+        self._turns = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(CONCURRENT))
         self._tasks: dict[asyncio.Task[object], None] = {}
         self._stopped = False
 
@@ -86,6 +90,10 @@ class Resolver:
         """Return the participants that are not known to have the resolve."""
         return list(self._left.get(transaction, ()))
 
+    def lost(self, transaction: bytes) -> list[TabletId]:
+        """Return the participants that lost its rows by an unsafe recovery, as far as this leader knows."""
+        return list(self._lost.get(transaction, ()))
+
     def is_resolved(self, transaction: bytes) -> bool:
         """Return whether every participant of a decision has its resolve."""
         return transaction in self._done
@@ -98,6 +106,7 @@ class Resolver:
     def forget(self, transaction: bytes) -> None:
         """Forget a decision whose row was removed."""
         self._done.discard(transaction)
+        self._lost.pop(transaction, None)
 
     async def resolved(self, row: cat.DecisionRecord) -> None:
         """Wait until every participant of a decision has its resolve.
@@ -116,34 +125,62 @@ class Resolver:
 
     async def _resolve(self, row: cat.DecisionRecord) -> None:
         left = self._left[row.transaction]
-        backoff = Backoff(self._env.random, 50, 2_000)
-        while True:
-            for tablet in gone(self._catalog, tuple(left)):
-                del left[tablet]
-            if left:
-                async with self._turns:
-                    await self._try(row, left)
-            if not left:
-                break
-            await self._env.tasks.sleep_ms(backoff.next_ms())
+        await self._send(row, list(left), left)
         del self._left[row.transaction]
         self._done.add(row.transaction)
         self._ends.pop(row.transaction).set()
 
-    async def _try(self, row: cat.DecisionRecord, left: dict[TabletId, None]) -> None:
+    async def _send(
+        self, row: cat.DecisionRecord, tablets: list[TabletId], left: dict[TabletId, None]
+    ) -> None:
+        """Have some participants resolve; those of each server independently of the others.
+
+        Args:
+            row: the decision.
+            tablets: participants.
+            left: participants without the resolve.
+        """
+        backoff = Backoff(self._env.random, 50, 2_000)
+        while True:
+            for tablet in gone(self._catalog, tuple(tablets)):
+                left.pop(tablet, None)
+            tablets = [t for t in tablets if t in left]
+            groups = self._calls.by_server(tablets)
+            if len(groups) > 1:
+                await asyncio.gather(*(self._send(row, some, left) for some in groups.values()))
+                return
+            for address in groups:
+                async with self._turns[address]:
+                    if self._calls.by_server(tablets).keys() == {address}:  # still, after the wait
+                        await self._try(row, tablets, left)
+            if not any(t in left for t in tablets):
+                return
+            await self._env.tasks.sleep_ms(backoff.next_ms())
+
+    async def _try(
+        self, row: cat.DecisionRecord, tablets: list[TabletId], left: dict[TabletId, None]
+    ) -> None:
         def make(some: Sequence[TabletId], timeout_ms: int) -> txn.TxnResolveRequest:
             return txn.TxnResolveRequest(
                 transaction=row.transaction, at=row.at, tablet_ids=some, timeout_ms=timeout_ms,
                 fence=self._fence,
             )  # fmt: skip
 
-        limit_ms = self._options.txn_prepare_timeout_ms
-        found = await self._calls.ask(methods.TXN_RESOLVE, make, left, timeout_ms=limit_ms)
+        limit_ms = min(self._options.txn_prepare_timeout_ms, TRY_MS)
+        found = await self._calls.once(methods.TXN_RESOLVE, make, tablets, timeout_ms=limit_ms)
         for tablet, result in found.items():
             if result.HasField("error"):
                 log.debug("tablet %s is not resolved yet: %s", tablet, result.error.message)
             elif result.outcome == TransactionOutcome.ENDED:
                 left.pop(tablet, None)
+            elif result.outcome == TransactionOutcome.GONE:
+                left.pop(tablet, None)
+                self._lost.setdefault(row.transaction, []).append(tablet)
+                log.error(
+                    "tablet %s has lost its rows of transaction %s, which is committed at %d: an unsafe "
+                    "recovery left it without the PREPARE; see: nyala txn show %s",
+                    tablet, row.transaction.hex(), row.at, row.transaction.hex(),
+                )  # fmt: skip
             elif result.outcome == TransactionOutcome.REFUSED:
                 why = "; ".join(e.message for e in result.errors)
                 log.error("tablet %s cannot resolve %s: %s", tablet, row.transaction.hex(), why)

@@ -13,6 +13,7 @@ from nyala.common.ids import TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Method
 from nyala.master.transactions.locations import LeaderLocations
+from nyala.tablet.files.transaction_ops import BUSY, TransactionOutcome
 from nyala.wire import status
 from nyala.wire.backoff import Backoff
 from nyala.wire.proto import transactions_pb2 as txn
@@ -42,10 +43,22 @@ class TabletCalls:
     def __init__(self, env: Env, locations: LeaderLocations) -> None:
         self._env = env
         self._locations = locations
+        self._stopped = False
 
     def one_request(self, tablets: Collection[TabletId]) -> bool:
         """Return whether a request about tablets goes to one server, which has answered as their leader."""
         return self._locations.one_leads(tablets)
+
+    def by_server(self, tablets: Collection[TabletId]) -> dict[str, list[TabletId]]:
+        """Return tablets by the address to which a request goes next; empty: no server is known."""
+        groups: dict[str, list[TabletId]] = {}
+        for tablet in tablets:
+            groups.setdefault(self._locations.address(tablet) or "", []).append(tablet)
+        return groups
+
+    def stop(self) -> None:
+        """End: requests are sent no more than once."""
+        self._stopped = True
 
     async def ask(
         self,
@@ -71,27 +84,27 @@ class TabletCalls:
         left = list(dict.fromkeys(tablets))
         while True:
             left_ms = (end_us - self._env.clock.monotonic_us()) // 1000
-            results |= await self._round(method, make, left, min(max(1, left_ms), TRY_MS))
+            limit_ms = min(max(1, left_ms), TRY_MS)
+            results |= await self.once(method, make, left, timeout_ms=limit_ms)
             left = [t for t in left if results[t].HasField("error")]
             if not left or any(enough(r) for r in results.values() if not r.HasField("error")):
+                return results
+            if self._stopped:
                 return results
             pause_ms = backoff.next_ms()
             if end_us - self._env.clock.monotonic_us() <= pause_ms * 1000:
                 return results
             await self._env.tasks.sleep_ms(pause_ms)
 
-    async def _round(
-        self, method: Method, make: MakeRequest, tablets: list[TabletId], timeout_ms: int
+    async def once(
+        self, method: Method, make: MakeRequest, tablets: Collection[TabletId], *, timeout_ms: int
     ) -> Results:
-        groups: dict[str, list[TabletId]] = {}
+        """Send a request once, to the server that is known for each tablet; arguments as of `ask`."""
+        groups = self.by_server(tablets)
         results: Results = {}
-        for tablet in tablets:
-            address = self._locations.address(tablet)
-            if address is None:
-                unknown = Unavailable(f"no server of tablet {tablet} is known to this master")
-                results[tablet] = _failure(tablet, unknown)
-            else:
-                groups.setdefault(address, []).append(tablet)
+        for tablet in groups.pop("", ()):
+            unknown = Unavailable(f"no server of tablet {tablet} is known to this master")
+            results[tablet] = _failure(tablet, unknown)
 
         async def one(address: str, some: list[TabletId]) -> Results:
             return await self._ask_server(method, make, address, some, timeout_ms)
@@ -124,6 +137,16 @@ class TabletCalls:
             else:
                 self._locations.leads(tablet, address)
         return found
+
+
+def is_outcome(result: txn.TxnTabletResult, outcome: TransactionOutcome) -> bool:
+    """Return whether a tablet answered with an outcome, and not with an error."""
+    return not result.HasField("error") and result.outcome == outcome
+
+
+def is_busy(outcome: txn.TxnOutcome) -> bool:
+    """Return whether a tablet refused an attempt only because other requests have their turn first."""
+    return any(e.code == BUSY for result in outcome.errors for e in result.errors)
 
 
 def _failure(tablet: TabletId, error: NyalaError) -> txn.TxnTabletResult:

@@ -12,6 +12,7 @@ from nyala.master.transactions.attempts import TransactionAttempts
 from nyala.master.transactions.commits import CommitClock, Commits
 from nyala.master.transactions.coordinator import TransactionCoordinator
 from nyala.master.transactions.denials import CatalogReader, Denials
+from nyala.master.transactions.ends import TransactionEnds
 from nyala.master.transactions.locations import LeaderLocations
 from nyala.master.transactions.participants import Participants
 from nyala.master.transactions.resolver import Resolver
@@ -71,17 +72,18 @@ class TransactionsOfTerm:
         clock = coordination.clock
         self._upkeep: asyncio.Task[object] | None = None
         fence = pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=memory.term)
-        calls = TabletCalls(env, LeaderLocations(catalog, servers))
+        calls = self._calls = TabletCalls(env, LeaderLocations(catalog, servers))
         participants = Participants(calls, options, fence)
         self.attempts = TransactionAttempts(cluster.created_us, memory.term)
         self.denials = Denials(memory, rows, self.attempts)
         self.resolver = Resolver(env, catalog, calls, options, fence)
+        ends = TransactionEnds(env, memory, self.attempts, participants, clock.now)
         commits = Commits(
-            env, memory, self.attempts, participants, self.resolver, self.denials, clock, options,
+            env, memory, self.attempts, participants, self.resolver, self.denials, ends, clock, options,
             self.check_ready,
         )  # fmt: skip
         self.coordinator = TransactionCoordinator(
-            env, memory, self.attempts, commits, self.denials, participants
+            env, memory, self.attempts, commits, self.denials, ends
         )
         self.upkeep = DecisionUpkeep(
             env, memory, rows, self.attempts, self.resolver, clock, options
@@ -93,8 +95,10 @@ class TransactionsOfTerm:
         self._upkeep = self._env.tasks.spawn(self.upkeep.run(), "upkeep of decisions")
 
     def stop(self) -> None:
-        """Start nothing more; decisions that are under way run to their end."""
+        """Start nothing more, and answer who waits; decisions that are proposed run to their end."""
+        self._calls.stop()
         self.resolver.stop()
+        self.coordinator.stop()
         if self._upkeep is not None:
             self._upkeep.cancel()
 

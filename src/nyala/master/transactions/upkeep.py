@@ -101,13 +101,17 @@ class DecisionUpkeep:
         marks = cat.DecisionMarks()
         marks.CopyFrom(decisions.marks)
         marks.resolved = max(marks.resolved, min([*unresolved, *coming, until]) - 1)
-        if not old and not _gained(catalog, marks.resolved):
+        ended = [t for t, at in decisions.aborted.items() if at + self._key_age < until]
+        ended = ended[:ROWS_AT_A_TIME]
+        if not old and not ended and not _gained(catalog, marks.resolved):
             return CatalogPlan()
         if old:
             left = (r.at for t, r in decisions.rows.items() if t not in old)
             marks.settled = max(marks.settled, min([*coming, until, *left]) - 1)
             marks.removed = max(marks.removed, *(decisions.rows[t].at for t in old))
-        return CatalogPlan(removed=tuple(old), marks=marks)
+        if ended:
+            marks.removed = max(marks.removed, *(decisions.aborted[t] for t in ended))
+        return CatalogPlan(removed=(*old, *ended), marks=marks)
 
     def _old(self, catalog: Catalog, until: int) -> dict[bytes, None]:
         """Return resolved decisions of which no client asks any more, about the oldest ones first."""

@@ -9,11 +9,12 @@ the callbacks on the loop only. An exception in a lane ends the replica, never t
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from nyala.common.ids import CommittedOperation, OpId, PreparedTransaction
+from nyala.common.steps import advance
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.member.client_sessions import Admitted, ClientSessions, SavedResult
@@ -112,6 +113,7 @@ class Applier:
         self.backlog_bytes = 0  # of payload, queued and not yet applied
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._between_points = False  # a group is being applied: no flush point can be fixed
         self._position = AppliedPosition(machine.flush_point.op, machine.flush_point.stamp)
         self.applied = machine.flush_point.op
         self.applied_stamp = machine.flush_point.stamp
@@ -151,7 +153,11 @@ class Applier:
                     and sum(len(e.payload) for e in group) <= SMALL_GROUP_BYTES
                 )
                 run = self._tasks.run_brief if brief else self._tasks.run
-                answers, self.prepared = await run(Lane.APPLY, self._apply, group)
+                steps = self._apply(group)
+                finished = await run(Lane.APPLY, advance, steps)
+                while finished is None:  # other groups have their turn in the lane
+                    finished = await self._tasks.run(Lane.APPLY, advance, steps)
+                answers, self.prepared = finished.result
                 self.applied = group[-1].id
                 self.applied_stamp = group[-1].stamp
                 self._deliver(group, answers)
@@ -169,12 +175,15 @@ class Applier:
 
     def _apply(
         self, group: Sequence[Entry]
-    ) -> tuple[list[Answer | None], Mapping[bytes, PreparedTransaction]]:
+    ) -> Generator[None, None, tuple[list[Answer | None], Mapping[bytes, PreparedTransaction]]]:
         """Lane APPLY: admit operations by the sessions, apply them as one group, and keep their results.
+
+        The operations of a large transaction take several steps.
 
         Returns:
             The answers, and the transactions that are prepared afterwards.
         """
+        self._between_points = True
         first = group[0]
         assert first.id.index == self._position.op.index + 1, (
             f"{first.id} after {self._position.op}"
@@ -194,11 +203,15 @@ class Applier:
                 assert saved is not None, "an operation that runs has a record"
                 admitted.append(saved)
                 runs.append(CommittedOperation(entry.id, entry.stamp, payload))
-        results = self.machine.apply(runs) if runs else []
+        if self._prepares is None:
+            results = self.machine.apply(runs) if runs else []
+        else:
+            results = (yield from self._prepares.apply_in_steps(runs)) if runs else []
         assert len(results) == len(runs), f"{len(results)} results of {len(runs)} operations"
         for saved, result in zip(admitted, results, strict=True):
             self.sessions.keep(saved, result)
         self._position = AppliedPosition(group[-1].id, group[-1].stamp)
+        self._between_points = False
         outcomes = iter(results)
         forgotten = self.sessions.forgotten
         answers = [None if v is None else _answer(*v, outcomes, forgotten) for v in verdicts]
@@ -207,7 +220,7 @@ class Applier:
     def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
         """Lane APPLY: prepare a flush up to the last applied entry, with the sessions at that point."""
         at = self._position
-        if at.op == self.machine.flush_point.op:
+        if self._between_points or at.op == self.machine.flush_point.op:
             return None
         return self.machine.prepare_flush(FlushPoint(at.op, at.stamp, self.sessions.dump()))
 

@@ -24,6 +24,7 @@ from nyala.replica.member.pending_reads import PendingReads
 from nyala.replica.member.requests import MemberRequests
 from nyala.replica.member.transactions.prepared import PreparedTransactions
 from nyala.replica.member.transactions.requests import TransactionRequests
+from nyala.replica.member.transactions.waiting import WaitingRequests
 from nyala.replica.memory import MemoryPart
 
 
@@ -54,13 +55,14 @@ class ReplicaMember:
         self.flusher = Flusher(context, group, opened.node, self.applier, fail)
         self.driver = RaftDriver(context, group, opened.node, fail)
         self.leadership_watch = LeadershipWatch(opened.node)
-        reads = PendingReads()
+        turns = WaitingRequests(context.env.clock)
+        reads = PendingReads(turns)
         self.closed_time = ClosedTime(context, opened.node, self.leadership_watch, reads)
         prepared = PreparedTransactions(self.applier.prepared)
         watch = self.leadership_watch
         self.admission = RequestAdmission(context, opened.node, self.driver, watch, prepared)
         self.requests = MemberRequests(
-            context, group, opened.node, watch, self.admission, reads, prepared
+            context, group, opened.node, watch, self.admission, reads, prepared, turns
         )
         self.transactions = TransactionRequests(
             context,
@@ -69,6 +71,7 @@ class ReplicaMember:
             self.admission,
             watch,
             prepared,
+            turns,
             self._complete_reads,
         )
         self._listeners: dict[Callable[[], None], None] = {}

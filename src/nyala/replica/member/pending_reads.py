@@ -13,6 +13,7 @@ from enum import Enum
 
 from nyala.common.errors import NyalaError, TimedOut
 from nyala.replica.member.transactions.prepared import ANY_TIME
+from nyala.replica.member.transactions.waiting import WaitingRequests
 
 _HELD = (
     "a transaction is prepared in this tablet and its outcome did not arrive in time, so the latest rows "
@@ -47,9 +48,14 @@ class _Read:
 
 
 class PendingReads:
-    """Pending reads of one replica. On the loop only."""
+    """Pending reads of one replica. On the loop only.
 
-    def __init__(self) -> None:
+    Args:
+        turns: takes note of the reads of the latest rows that wait for prepared transactions.
+    """
+
+    def __init__(self, turns: WaitingRequests) -> None:
+        self._turns = turns
         self._waiting: list[_Read] = []  # by round
 
     def __len__(self) -> int:
@@ -97,7 +103,9 @@ class PendingReads:
                 continue  # its caller was cancelled
             at = None
             if read.confirmed and (applied >= read.upto or applied_stamp >= read.at):
-                at = _answered_at(read, applied_stamp, readable)
+                held, at = read.held, _answered_at(read, applied_stamp, readable)
+                if read.held and not held and read.kind is ReadKind.LATEST:
+                    self._wait_for_turn(read)
             if at is None:
                 left.append(read)
                 continue
@@ -105,6 +113,10 @@ class PendingReads:
             latest = max(latest, min(read.at, at))
         self._waiting = left
         return latest
+
+    def _wait_for_turn(self, read: _Read) -> None:
+        number = self._turns.begin()
+        read.done.add_done_callback(lambda _: self._turns.end(number))
 
     def expire(self, now_us: int) -> None:
         """Fail the reads whose deadline has passed."""

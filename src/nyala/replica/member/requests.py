@@ -27,6 +27,7 @@ from nyala.replica.member.leadership_watch import LeadershipWatch
 from nyala.replica.member.pending_reads import PendingReads, ReadKind
 from nyala.replica.member.pending_writes import PendingWrites, WriteId
 from nyala.replica.member.transactions.prepared import PreparedTransactions
+from nyala.replica.member.transactions.waiting import WaitingRequests
 from nyala.replica.status import WriteOutcome
 
 
@@ -41,6 +42,7 @@ class MemberRequests:
         admission: admits requests.
         reads: pending reads.
         prepared: prepared transactions, for which writes and reads wait.
+        turns: takes note of the writes that wait for them.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class MemberRequests:
         admission: RequestAdmission,
         reads: PendingReads,
         prepared: PreparedTransactions,
+        turns: WaitingRequests,
     ) -> None:
         self._context = context
         self._node = node
@@ -62,6 +65,7 @@ class MemberRequests:
         self._writes = PendingWrites()
         self._reads = reads
         self._prepared = prepared
+        self._turns = turns
 
     async def write(
         self,
@@ -95,10 +99,8 @@ class MemberRequests:
         await self._admission.accepting(deadline_us, seen)
         identity = WriteId(client_id, sequence, session_header.crc_of(payload))
         done = self._writes.join(identity, deadline_us)
-        while done is None and self._prepared.writes_wait and not staged:
-            await self._admission.wait_for_prepared(deadline_us)
-            await self._admission.accepting(deadline_us, seen)
-            done = self._writes.join(identity, deadline_us)
+        if done is None and self._prepared.writes_wait and not staged:
+            done = await self._wait_for_prepared(identity, deadline_us, seen)
         if done is None:
             self._admission.check_capacity(len(payload), self._writes.inflight_bytes)
             since = context.clock.peek() if since is None else since
@@ -108,6 +110,20 @@ class MemberRequests:
             return _outcome(await done, identity)
         finally:
             del done  # its error has this frame, and so the payload
+
+    async def _wait_for_prepared(
+        self, identity: WriteId, deadline_us: int, seen: int
+    ) -> "asyncio.Future[Answer | None] | None":
+        """Wait until no prepared transaction holds up a write (W); return its future if it is in flight."""
+        done, number = None, self._turns.begin()
+        try:
+            while done is None and self._prepared.writes_wait:
+                await self._admission.wait_for_prepared(deadline_us)
+                await self._admission.accepting(deadline_us, seen)
+                done = self._writes.join(identity, deadline_us)
+        finally:
+            self._turns.end(number)
+        return done
 
     def append(
         self,

@@ -27,6 +27,8 @@ MAX_PARTS = 65_536
 MAX_NUMBER = (1 << 31) - 1
 MAX_REFUSE_S = 31_622_400
 """Maximum time for which a transaction that has ended is refused: 366 days."""
+BUSY = "busy"
+"""Code of the error of a PREPARE that a leader refuses without an entry, as other requests go first."""
 _HEAD = struct.Struct("<BB2xI")  # version, kind, CRC32C of the rest
 _RESULT = struct.Struct("<BB6xQ")  # version, outcome, time; then the errors as of a write
 

@@ -3,7 +3,12 @@
 docs/internals/transactions.md has the rules by letter. Nothing that a client sends raises here: what cannot
 be staged is refused with a result. Batches take effect at the commit time, in the order of the parts, each as
 a write; a delete of an absent row does nothing.
+
+An operation on a large stage is applied in pieces: its generator yields between them, so that other tablets
+have their turn in the lane. Nothing but this operation is applied to this tablet meanwhile.
 """
+
+from collections.abc import Generator, Iterable, Iterator
 
 from nyala.common.errors import BadVersion, Corrupt
 from nyala.common.hybrid_time import from_micros
@@ -24,17 +29,38 @@ from nyala.tablet.files.transaction_ops import (
     encode_result,
 )
 from nyala.tablet.write.apply import apply_writes, staging_errors
-from nyala.tablet.write.stages import MAX_BATCHES, MAX_DROPPED, MAX_STAGES, Prepared, Stage
+from nyala.tablet.write.stages import (
+    MAX_BATCHES,
+    MAX_DROPPED,
+    MAX_STAGES,
+    Prepared,
+    Stage,
+    StagedBatch,
+)
 from nyala.tablet.write.store import Store
 
+FIRST_BYTES = 32 << 10
+"""Maximum bytes of the batches of the first piece: an operation may begin on the event loop."""
+PIECE_BYTES = 1 << 20
+"""Maximum bytes of the batches of each other piece, one batch at least."""
+Steps = Generator[None, None, TransactionResult]
+
 _RETIRED = RowError(0, RANGE_DROPPED, "the tablet's range was dropped")
+_OTHER_PARTS = RowError(
+    0,
+    "other_parts",
+    "the transaction is prepared with other parts: a transaction has one committer; the attempt with the "
+    "first parts has to end before others can be prepared",
+)
 _OTHER_BATCH = RowError(
     0, "other_batch", "another batch has this number in the part; use one part for each attempt"
 )
 
 
-def apply_transaction(store: Store, operation: CommittedOperation, files: StageFiles) -> bytes:
-    """Apply one operation of a transaction; return its encoded result.
+def apply_transaction(
+    store: Store, operation: CommittedOperation, files: StageFiles
+) -> Generator[None, None, bytes]:
+    """Apply one operation of a transaction, in pieces; return its encoded result.
 
     Args:
         store: the tablet's versions and stages.
@@ -44,10 +70,10 @@ def apply_transaction(store: Store, operation: CommittedOperation, files: StageF
     Raises:
         Corrupt: the payload does not decode, or a file is damaged; nothing was changed.
     """
-    return encode_result(_apply(store, operation, files))
+    return encode_result((yield from _apply(store, operation, files)))
 
 
-def _apply(store: Store, operation: CommittedOperation, files: StageFiles) -> TransactionResult:
+def _apply(store: Store, operation: CommittedOperation, files: StageFiles) -> Steps:
     op, stamp = decode(operation.payload), operation.stamp
     match op:
         case StageOp():
@@ -57,11 +83,23 @@ def _apply(store: Store, operation: CommittedOperation, files: StageFiles) -> Tr
         case DropOp():
             return _drop(store, op, stamp)
         case PrepareOp():
-            return _prepare(store, op, operation, files)
+            return (yield from _prepare(store, op, operation, files))
         case UnprepareOp():
             return _unprepare(store, op, stamp)
         case ResolveOp():
-            return _resolve(store, op, operation, files)
+            return (yield from _resolve(store, op, operation, files))
+
+
+def _pieces(batches: Iterable[StagedBatch]) -> Iterator[list[StagedBatch]]:
+    """Return batches in pieces; the first one may be empty."""
+    piece, room = list[StagedBatch](), FIRST_BYTES
+    for batch in batches:
+        if batch.size_bytes > room:
+            yield piece
+            piece, room = [], PIECE_BYTES
+        piece.append(batch)
+        room -= batch.size_bytes
+    yield piece
 
 
 def _over(store: Store, transaction: bytes, stamp: int) -> TransactionResult | None:
@@ -152,7 +190,7 @@ def _drop(store: Store, op: DropOp, stamp: int) -> TransactionResult:
 
 def _prepare(
     store: Store, op: PrepareOp, operation: CommittedOperation, files: StageFiles
-) -> TransactionResult:
+) -> Steps:
     known, stamp = store.stages, operation.stamp
     known.settle(op.settled)
     over = _over(store, op.transaction, stamp)
@@ -161,12 +199,14 @@ def _prepare(
     stage = known.stages.get(op.transaction)
     if stage is not None and op.attempt < stage.attempt:
         return TransactionResult(TransactionOutcome.OLDER, stamp)
+    parts = tuple(c.part for c in op.parts)
     if stage is not None and stage.prepared is not None:
+        if parts != stage.prepared.parts or not stage.has(op.parts):
+            return TransactionResult(TransactionOutcome.REFUSED, stamp, (_OTHER_PARTS,))
         stage.attempt = stage.prepared.attempt = op.attempt
         known.note_prepared()
         return TransactionResult(TransactionOutcome.DONE, stage.prepared.at)
-    errors = _obstacles(store, stage, op, operation, files)
-    parts = tuple(c.part for c in op.parts)
+    errors = yield from _obstacles(store, stage, op, operation, files)
     if stage is None or errors:
         known.forget(op.transaction, stamp, _until(stamp, op.refuse_s))
         return TransactionResult(TransactionOutcome.GONE, stamp, errors)
@@ -185,14 +225,19 @@ def _obstacles(
     op: PrepareOp,
     operation: CommittedOperation,
     files: StageFiles,
-) -> tuple[RowError, ...]:
+) -> Generator[None, None, tuple[RowError, ...]]:
     """Return why a stage cannot be prepared."""
     if store.info.retired_at:
         return (_RETIRED,)
     if stage is None or not stage.has(op.parts):
         return (RowError(0, "not_whole", "the tablet does not have every batch of the parts"),)
-    for batch in stage.batches(tuple(c.part for c in op.parts)):
-        if batch.checked != store.schema.version:
+    batches = stage.batches(tuple(c.part for c in op.parts))
+    for number, piece in enumerate(
+        _pieces(b for b in batches if b.checked != store.schema.version)
+    ):
+        if number:
+            yield
+        for batch in piece:
             errors = _errors(store, operation, batch.read(files))
             if errors:
                 return errors
@@ -216,7 +261,7 @@ def _unprepare(store: Store, op: UnprepareOp, stamp: int) -> TransactionResult:
 
 def _resolve(
     store: Store, op: ResolveOp, operation: CommittedOperation, files: StageFiles
-) -> TransactionResult:
+) -> Steps:
     known, stamp = store.stages, operation.stamp
     if op.transaction in known.ended:
         return TransactionResult(TransactionOutcome.ENDED, known.ended[op.transaction])
@@ -233,9 +278,15 @@ def _resolve(
     if store.info.retired_at or any(b.checked != store.schema.version for b in batches):
         text = "the schema was changed after the prepare; the tablet stays prepared"
         return _refused(stamp, "schema_changed", text)
-    for batch in batches:  # damage is found before anything changes
-        batch.read(files)
-    for batch in batches:
-        apply_writes(store, [CommittedOperation(operation.id, op.at, batch.read(files))])
+    for number, piece in enumerate(_pieces(batches)):  # damage is found before anything changes
+        if number:
+            yield
+        for batch in piece:
+            batch.read(files)
+    for number, piece in enumerate(_pieces(batches)):
+        if number:
+            yield
+        for batch in piece:
+            apply_writes(store, [CommittedOperation(operation.id, op.at, batch.read(files))])
     known.end(op.transaction, op.at)
     return TransactionResult(TransactionOutcome.ENDED, op.at)

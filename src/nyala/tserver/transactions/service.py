@@ -15,7 +15,9 @@ from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
+from nyala.tablet.files.replicated_ops import RowError
 from nyala.tablet.files.transaction_ops import (
+    BUSY,
     DropOp,
     KeepOp,
     PartCount,
@@ -40,6 +42,15 @@ MAX_TABLETS = 10_000
 CHECK_TIMEOUT_MS = 2_000
 """Time for which a check waits for a leader that was just elected, in milliseconds."""
 
+_BUSY = TransactionResult(
+    TransactionOutcome.REFUSED,
+    0,
+    (
+        RowError(
+            0, BUSY, "writes and reads have waited for transactions, and go first; prepare it again"
+        ),
+    ),
+)
 _Work = Callable[[HostedTablet], Coroutine[Any, Any, TransactionResult]]
 
 
@@ -62,6 +73,7 @@ class TransactionTablets:
         self._tablets = tablets
         self._fence = fence
         self._options = options
+        self._refuse_s = min(2 * options.client_result_ttl_s, MAX_REFUSE_S)
 
     def handlers(self) -> Handlers:
         """Return the handlers of this service."""
@@ -85,6 +97,8 @@ class TransactionTablets:
                     f"the range of tablet {hosted.replica.group} was dropped; write to the table's present "
                     "ranges in another transaction"
                 )
+            if hosted.replica.transactions.busy:
+                return _BUSY
             return TransactionResult(TransactionOutcome.DONE, hosted.tablet.last_stamp)
 
         return await self._each([(t, one) for t in request.tablet_ids])
@@ -111,7 +125,7 @@ class TransactionTablets:
         return await self._propose(request.tablet_ids, op, urgent=True)
 
     async def prepare(self, request: tb.TxnPrepareRequest) -> tb.TxnTabletResponse:
-        """Prepare a transaction in some tablets.
+        """Prepare a transaction in some tablets; REFUSED with the error `busy`: not now.
 
         Raises:
             CasFailed, Unavailable: see `Fence.check`.
@@ -130,6 +144,8 @@ class TransactionTablets:
                 known = transactions.prepared.get(request.transaction)
                 if known is not None and known.attempt == attempt:
                     return TransactionResult(TransactionOutcome.DONE, known.at)
+                if known is None and transactions.busy:
+                    return _BUSY
                 done = await transactions.propose(payload, timeout_ms, prepares=True)
                 return decode_result(done.result)
 
@@ -138,7 +154,7 @@ class TransactionTablets:
         return await self._each([(p.tablet_id, work(p)) for p in request.participants])
 
     async def resolve(self, request: tb.TxnResolveRequest) -> tb.TxnTabletResponse:
-        """Apply a committed transaction in some tablets; ENDED once that is committed there.
+        """Apply a committed transaction in some tablets; ENDED once it is applied, GONE: it is lost.
 
         Raises:
             CasFailed, Unavailable: see `Fence.check`.
@@ -153,11 +169,33 @@ class TransactionTablets:
             ended = await self._env.tasks.run_brief(
                 Lane.APPLY, hosted.tablet.stages.ended_at, transaction, at
             )
-            if ended is None:  # a leader that was replaced without its knowledge may not know it
-                return TransactionResult(TransactionOutcome.UNKNOWN, 0)
+            if ended is None:
+                return await self._absent(hosted, transaction, timeout_ms)
             return TransactionResult(TransactionOutcome.ENDED, ended)
 
         return await self._each([(t, one) for t in request.tablet_ids])
+
+    async def _absent(
+        self, hosted: HostedTablet, transaction: bytes, timeout_ms: int
+    ) -> TransactionResult:
+        """Return what the group's log says of a committed transaction that this leader does not know.
+
+        A leader that was replaced without its knowledge may not know it, and commits no DROP. One whose
+        DROP is applied has the whole log. If nothing is prepared there, an unsafe recovery has lost the
+        PREPARE, and with it the rows: the stage is of no use, as later versions may be there.
+        """
+        op = encode(DropOp(transaction, None, self._refuse_s))
+        done = await hosted.replica.transactions.propose(op, timeout_ms)
+        found = decode_result(done.result)
+        if found.outcome is TransactionOutcome.PREPARED:
+            return TransactionResult(TransactionOutcome.UNKNOWN, 0)
+        if found.outcome is TransactionOutcome.GONE:
+            log.error(
+                "transaction %s is committed and was not prepared in tablet %s any more: its rows there are "
+                "lost, by an unsafe recovery of the tablet or of the masters",
+                transaction.hex(), hosted.replica.group,
+            )  # fmt: skip
+        return found
 
     async def stages(self, request: tb.TxnStagesRequest) -> tb.TxnStagesResponse:
         """Return the stages of a tablet, or of all that this server leads.

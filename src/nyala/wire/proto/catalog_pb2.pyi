@@ -307,7 +307,7 @@ Global___ClusterRecord: _TypeAlias = ClusterRecord  # noqa: Y015
 @_typing.final
 class DecisionRecord(_message.Message):
     """kind "server", id = uuid of a tablet server: a ListedServer
-    kind "decision", id = hex of the transaction: the transaction is committed; removed later (docs/internals/transactions.md)
+    kind "decision", id = hex of the transaction: the transaction is committed, or aborted; removed later (docs/internals/transactions.md)
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -317,9 +317,12 @@ class DecisionRecord(_message.Message):
     TABLET_IDS_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    ABORTED_FIELD_NUMBER: _builtins.int
     transaction: _builtins.bytes
     at: _builtins.int
     """commit time"""
+    aborted: _builtins.bool
+    """an operator aborted it at the time `at`; it has no participants"""
     @_builtins.property
     def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """participants"""
@@ -336,10 +339,11 @@ class DecisionRecord(_message.Message):
         tablet_ids: _abc.Iterable[_builtins.str] | None = ...,
         key: _transactions_pb2.TxnKey | None = ...,
         attempt: _transactions_pb2.TxnAttempt | None = ...,
+        aborted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "key", b"key", "tablet_ids", b"tablet_ids", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "at", b"at", "attempt", b"attempt", "key", b"key", "tablet_ids", b"tablet_ids", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -739,6 +739,7 @@ class TxnListed(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     UNRESOLVED_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     transaction: _builtins.bytes
     state: _builtins.str
     """"preparing", "committed" (some participant has no resolve yet), "resolved" """
@@ -750,6 +751,10 @@ class TxnListed(_message.Message):
     def key(self) -> Global___TxnKey: ...
     @_builtins.property
     def unresolved(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """participants that lost its rows by an unsafe recovery, as far as this leader has seen"""
+
     def __init__(
         self,
         *,
@@ -760,10 +765,11 @@ class TxnListed(_message.Message):
         key: Global___TxnKey | None = ...,
         unresolved: _abc.Iterable[_builtins.str] | None = ...,
         age_ms: _builtins.int = ...,
+        lost: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "at", b"at", "key", b"key", "state", b"state", "tablet_ids", b"tablet_ids", "transaction", b"transaction", "unresolved", b"unresolved"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "at", b"at", "key", b"key", "lost", b"lost", "state", b"state", "tablet_ids", b"tablet_ids", "transaction", b"transaction", "unresolved", b"unresolved"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

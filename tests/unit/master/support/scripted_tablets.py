@@ -17,7 +17,7 @@ from nyala.master.ddl import drop_table
 from nyala.master.ddl.operation import LeaderMemory
 from nyala.master.transactions.term import CoordinatorContext, TransactionsOfTerm
 from nyala.master.tservers import TServers
-from nyala.tablet.files.transaction_ops import TransactionOutcome
+from nyala.tablet.files.transaction_ops import BUSY, TransactionOutcome
 from nyala.wire import methods, status
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import transactions_pb2 as txn
@@ -37,6 +37,8 @@ class ScriptedTablet:
     Attributes:
         leader: server that answers as its leader.
         refuses: PREPARE is answered GONE.
+        busy_until_us: until then PREPARE and CHECK are refused, as other requests go first.
+        lost: RESOLVE is answered GONE: an unsafe recovery has lost the PREPARE.
         silent: names of methods without an answer.
         held: names of methods whose answer waits for the event.
         prepared: attempt of each prepared transaction.
@@ -46,6 +48,8 @@ class ScriptedTablet:
 
     leader: str = "a"
     refuses: bool = False
+    busy_until_us: int = 0
+    lost: bool = False
     silent: set[str] = field(default_factory=set)
     held: dict[str, asyncio.Event] = field(default_factory=dict)
     prepared: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
@@ -159,6 +163,11 @@ class Term:
             return txn.TxnTabletResult(tablet_id=tablet, error=status.to_proto(error))
         transaction = getattr(request, "transaction", b"")
         outcome, time = Outcome.DONE, 0
+        now_us = self.env.clock.monotonic_us()
+        if now_us < it.busy_until_us and method in (methods.TXN_PREPARE, methods.TXN_CHECK):
+            busy = pb.RowError(code=BUSY, message="others go first")
+            outcome = Outcome.REFUSED
+            return txn.TxnTabletResult(tablet_id=tablet, outcome=outcome, errors=[busy])
         if method is methods.TXN_PREPARE:
             if it.refuses or transaction in it.dropped:
                 outcome = Outcome.GONE
@@ -174,6 +183,8 @@ class Term:
                 it.dropped.add(transaction)
         elif method is methods.TXN_RESOLVE:
             outcome = Outcome.ENDED if transaction in it.prepared else Outcome.UNKNOWN
+            if it.lost:
+                outcome = Outcome.GONE
             if outcome is Outcome.ENDED:
                 it.ended[transaction] = request.at
         return txn.TxnTabletResult(tablet_id=tablet, outcome=outcome, time=time)

@@ -121,6 +121,37 @@ def test_epochs_of_a_stream_take_effect_once_and_in_order():
     with_term(work)
 
 
+@pytest.mark.parametrize("rows", [True, False])
+def test_epoch_that_was_denied_is_not_committed_by_a_late_copy_of_its_request(rows):
+    """The key is free by then: the stage has to be gone, or the denial recorded."""
+
+    async def work(term):
+        await term.commit(1, epoch(0))
+        asked = term.request(3, epoch(2))
+        if not rows:
+            del asked.participants[:]
+        denied = await term.coordinator.commit(asked)
+        assert (denied.kind, "epoch" in denied.reason) == (Kind.DENIED, True)
+        assert (await term.commit(2, epoch(1))).kind == Kind.COMMITTED
+        assert (await term.coordinator.commit(asked)).kind == Kind.DENIED
+        assert (await term.commit(4, epoch(2))).kind == Kind.COMMITTED, "another transaction has it"
+
+    with_term(work)
+
+
+def test_refused_key_is_not_denied_while_no_tablet_has_dropped_its_stage():
+    async def work(term):
+        for tablet in term.tablets.values():
+            tablet.silent = {"Drop"}
+        undecided = await term.commit(3, epoch(2), timeout_ms=700)
+        assert undecided.kind == Kind.NONE
+        for tablet in term.tablets.values():
+            tablet.silent = set()
+        assert (await term.commit(3, epoch(2), timeout_ms=10_000)).kind == Kind.DENIED
+
+    with_term(work)
+
+
 def test_transaction_without_rows_takes_its_key():
     async def work(term):
         request = term.request(1, JOB)

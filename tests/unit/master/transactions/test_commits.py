@@ -68,6 +68,25 @@ def test_no_row_is_written_while_one_tablet_is_not_prepared_and_retry_takes_a_hi
     with_term(work)
 
 
+def test_attempt_that_meets_a_busy_tablet_ends_at_once_and_is_tried_again():
+    """What it has prepared elsewhere is undone, so that two tablets cannot wait for each other."""
+
+    async def work(term):
+        assert (await term.commit(2)).kind == Kind.COMMITTED, "one server leads both"
+        first, busy = term.tablets.values()
+        now_us = term.env.clock.monotonic_us
+        began_us = now_us()
+        busy.busy_until_us = began_us + 300_000
+        waiting = term.env.tasks.spawn(term.commit(), "commit")
+        await term.env.tasks.sleep_ms(150)
+        assert "Unprepare" in term.methods_sent()
+        assert T1 not in first.prepared
+        assert (await waiting).kind == Kind.COMMITTED
+        assert now_us() - began_us < 350_000, "the pauses do not grow while a tablet is busy"
+
+    with_term(work)
+
+
 def test_check_of_several_servers_finds_one_without_leader_before_anything_is_prepared():
     async def work(term):
         _, second = term.tablets.values()
@@ -197,6 +216,60 @@ def test_leader_that_stops_before_the_resolves_acknowledges_nothing():
             await term.commit(timeout_ms=60_000)
 
     with_term(work)
+
+
+def test_commit_that_waits_for_a_tablet_is_answered_at_once_when_the_term_ends():
+    """Else the client would wait for its time-out, and the task for ever if a tablet never answered."""
+
+    async def work(term):
+        for tablet in term.tablets.values():
+            tablet.held["Prepare"] = asyncio.Event()
+        waiting = term.env.tasks.spawn(refused(term), "commit")
+        await term.env.tasks.sleep_ms(300)
+        assert term.coordinator.running == [T1]
+        term.memory.drop("another leader")
+        await term.env.tasks.sleep_ms(10)
+        assert waiting.done()
+        assert not term.coordinator.running
+
+    async def refused(term):
+        with pytest.raises(Unavailable, match="stopped leading"):
+            await term.commit(timeout_ms=60_000)
+
+    with_term(work)
+
+
+def test_silent_server_delays_no_commit_that_does_not_touch_it():
+    """Decisions that a silent server has to resolve take its turns only."""
+
+    async def work(term):
+        answers, silent = term.tablets
+        term.tablets[silent].leader = "b"
+        term.tablets[silent].silent = {"Resolve"}
+        for number in range(100, 400):
+            asked = commit_of(term, number, [silent], 50)
+            term.env.tasks.spawn(term.coordinator.commit(asked), "commit")
+        await term.env.tasks.sleep_ms(10_000)
+        assert len(term.catalog.decisions.rows) == 300
+        for number in range(1, 6):
+            began_us = term.env.clock.monotonic_us()
+            done = await term.coordinator.commit(commit_of(term, number, [answers], 60_000))
+            assert done.kind == Kind.COMMITTED
+            assert term.env.clock.monotonic_us() - began_us < 100_000
+        asked = commit_of(term, 6, [answers, silent], 500)
+        assert (await term.coordinator.commit(asked)).kind == Kind.NONE
+        left = term.transactions.resolver.left(asked.transaction)
+        assert left == [silent], "the other participant did not wait for it"
+
+    with_term(work)
+
+
+def commit_of(term, number, tablets, timeout_ms):
+    """Return a commit of some of the tablets."""
+    asked = term.request(number, timeout_ms=timeout_ms)
+    for participant in [p for p in asked.participants if p.tablet_id not in tablets]:
+        asked.participants.remove(participant)
+    return asked
 
 
 def test_requests_follow_the_leader_that_a_server_names():

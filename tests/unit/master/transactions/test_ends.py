@@ -9,7 +9,8 @@ from nyala.common.options import Options
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
-from tests.unit.master.support.scripted_tablets import OPTIONS, with_term
+from tests.unit.master.support.ddl_operations import with_table
+from tests.unit.master.support.scripted_tablets import OPTIONS, Term, with_term
 
 Kind, Answer = txn.TxnOutcome, txn.TxnStatusAnswer
 T1 = (1).to_bytes(16, "big")
@@ -183,6 +184,24 @@ def test_decision_is_removed_after_its_time_and_marks_say_so():
     with_term(work)
 
 
+def test_participant_that_lost_its_prepare_counts_as_resolved_and_is_named():
+    """Else the decision would stay for ever, and with it the mark that lets tablets forget others."""
+
+    async def work(term):
+        kept, lost = term.tablets
+        term.tablets[lost].leader, term.tablets[lost].lost = "b", True
+        done = await term.commit()
+        assert done.kind == Kind.COMMITTED
+        assert term.tablets[kept].ended[T1] == done.at
+        assert term.transactions.resolver.lost(T1) == [lost]
+        await term.env.tasks.sleep_ms(11_000)
+        marks = (await upkeep(term)).marks
+        assert marks.settled >= done.at
+        assert not term.transactions.resolver.lost(T1)
+
+    with_term(work)
+
+
 def test_decision_that_is_not_resolved_stays():
     async def work(term):
         for tablet in term.tablets.values():
@@ -267,19 +286,81 @@ def test_keys_of_jobs_are_removed_after_their_days_and_those_of_streams_are_kept
     with_term(work, options=options)
 
 
-def test_abort_of_an_operator_needs_every_tablet_that_it_names():
-    """One of them may belong to a failed attempt of a task, which the commit does not name."""
+async def abort_as_operator(term, tablets):
+    """Abort as `nyala txn abort`, which knows the tablets that have a stage now, and no parts."""
+    named = [txn.TxnParticipant(tablet_id=t) for t in tablets]
+    request = txn.TxnAbortRequest(
+        transaction=T1, since=term.clock.now(), timeout_ms=2_000, participants=named
+    )
+    return await term.coordinator.abort(request)
+
+
+def commit_of(term, tablets, key=None):
+    """Return a commit of some of the tablets."""
+    asked = term.request(key=key)
+    for participant in [p for p in asked.participants if p.tablet_id not in tablets]:
+        asked.participants.remove(participant)
+    return asked
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_abort_of_an_operator_refuses_rows_that_are_staged_later_in_other_tablets(silent):
+    """What it names may belong to a failed attempt of a task; no other leader forgets it."""
 
     async def work(term):
-        silent = next(iter(term.tablets.values()))
-        silent.silent = {"Drop"}
-        named = [txn.TxnParticipant(tablet_id=t) for t in term.tablets]
-        request = txn.TxnAbortRequest(
-            transaction=T1, since=term.clock.now(), timeout_ms=500, participants=named
-        )
-        assert (await term.coordinator.abort(request)).kind == Kind.NONE
-        silent.silent = set()
-        request.timeout_ms = 5_000
-        assert (await term.coordinator.abort(request)).kind == Kind.DENIED
+        failed, later = term.tablets
+        if silent:
+            term.tablets[failed].silent = {"Drop"}
+        assert (await abort_as_operator(term, [failed])).kind == Kind.DENIED
+        denied = await term.coordinator.commit(commit_of(term, [later]))
+        assert (denied.kind, denied.reason) == (Kind.DENIED, "it was aborted")
+        successor = Term(term.loop, term.rows, loaded(term), 2)
+        assert (await successor.coordinator.commit(commit_of(term, [later]))).kind == Kind.DENIED
+        assert (await successor.commit(2)).kind == Kind.COMMITTED
 
     with_term(work)
+
+
+def loaded(term):
+    """Return the catalog of another leader, with the decisions that were replicated."""
+    catalog = with_table()
+    for (kind, _), row in term.rows.rows.items():
+        assert kind == "decision"
+        catalog.decisions.load(cat.DecisionRecord.FromString(row.body))
+    return catalog
+
+
+def test_abort_of_an_operator_keeps_an_attempt_from_deciding_while_it_is_recorded():
+    async def work(term):
+        held = asyncio.Event()
+        for tablet in term.tablets.values():
+            tablet.held["Prepare"] = held
+        waiting = term.env.tasks.spawn(term.commit(timeout_ms=3_000), "commit")
+        await term.env.tasks.sleep_ms(100)
+        term.rows.hold = asyncio.Event()
+        ending = term.env.tasks.spawn(abort_as_operator(term, term.tablets), "abort")
+        await term.env.tasks.sleep_ms(100)
+        held.set()
+        await term.env.tasks.sleep_ms(1_000)
+        assert not term.transactions.attempts.under_way
+        term.rows.hold.set()
+        assert (await waiting).kind == (await ending).kind == Kind.DENIED
+        assert not term.catalog.decisions.rows
+
+    with_term(work)
+
+
+def test_abort_of_an_operator_is_remembered_as_long_as_keys_of_jobs():
+    async def work(term):
+        await abort_as_operator(term, term.tablets)
+        since = term.clock.now()
+        await term.env.tasks.sleep_ms(60_000)
+        assert T1 in (await upkeep(term)).aborted
+        term.clock.merge(term.clock.now() + (2 * 86_400_000_000 << 12))
+        decisions = await upkeep(term)
+        assert (decisions.aborted, list(term.rows.rows)) == ({}, [("decision_marks", "marks")])
+        assert (await term.commit(since=decisions.marks.removed)).kind == Kind.UNKNOWN
+        assert since > decisions.marks.removed
+
+    options = Options(client_result_ttl_s=10, txn_prepare_timeout_ms=500, job_ledger_days=1)
+    with_term(work, options=options)

@@ -5,6 +5,7 @@ from collections import deque
 from contextlib import suppress
 from itertools import accumulate, pairwise
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -65,12 +66,19 @@ class Replica:
         groups: numbers of entries applied together.
     """
 
-    def __init__(self, directory="/nowhere", group_ops=7, group_bytes=300):
-        self.machine = AddingMachine(SystemFiles(), directory)
+    def __init__(
+        self,
+        directory="/nowhere",
+        group_ops=7,
+        group_bytes=300,
+        lanes=None,
+        machine=AddingMachine,
+    ):
+        self.machine = machine(SystemFiles(), directory)
         self.answers: list[Answer | None] = []
         self.groups: list[int] = []
         self.applier = Applier(
-            Lanes(),  # type: ignore[arg-type]
+            lanes or Lanes(),  # type: ignore[arg-type]
             self.machine,
             ClientSessions.load(self.machine.flush_point.extra),
             group_ops=group_ops,
@@ -196,3 +204,46 @@ def test_replicas_that_apply_at_other_times_keep_the_same_results():
         answers = [early.apply(log_of(drawn)), late.apply(*([e] for e in log_of(drawn)))]
         assert [a[1] and a[1].kind for a in answers] == [kind, kind]
         assert early.applier.sessions.dump() == late.applier.sessions.dump()
+
+
+class SteppingMachine(AddingMachine):
+    """A machine in which an operation takes three steps."""
+
+    prepared: ClassVar[dict[bytes, object]] = {}
+
+    def apply_in_steps(self, operations):
+        yield
+        results = self.apply(operations)
+        yield
+        return results
+
+
+class CountingLanes(Lanes):
+    """Lanes that count calls, and try to fix a flush point before each."""
+
+    def __init__(self):
+        self.brief = self.others = 0
+        self.builds = []
+        self.applier: Applier | None = None
+
+    async def run(self, _lane, work, *args):
+        self.others += 1
+        assert self.applier is not None
+        self.builds.append(self.applier.prepare_flush())
+        return work(*args)
+
+    async def run_brief(self, _lane, work, *args):
+        self.brief += 1
+        return work(*args)
+
+
+def test_steps_of_an_operation_are_jobs_of_the_lane_and_no_flush_point_lies_between_them():
+    lanes = CountingLanes()
+    replica = Replica(lanes=lanes, machine=SteppingMachine)
+    lanes.applier = replica.applier
+    [entry] = log_of([(EntryKind.OPERATION, CLIENTS[0], 1, 1, b"k 1", SECOND)])
+    [answer] = replica.apply([entry])
+    assert answer.kind is AnswerKind.DONE
+    assert (lanes.brief, lanes.others) == (1, 2), "only the first step may run on the loop"
+    assert lanes.builds == [None, None]
+    assert replica.applier.prepare_flush() is not None

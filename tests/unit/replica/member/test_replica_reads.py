@@ -7,8 +7,10 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotLeader, TimedOut
 from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
+from nyala.env.clock import SystemClock
 from nyala.replica.member.pending_reads import PendingReads, ReadKind
 from nyala.replica.member.transactions.prepared import ANY_TIME
+from nyala.replica.member.transactions.waiting import WaitingRequests
 from nyala.replica.status import State
 from tests.unit.replica.support.replica_support import GROUP, scenario
 
@@ -189,7 +191,7 @@ async def test_write_timestamp_is_above_valid_client_observed_time(fleet):
 
 def waiting(*reads, kind=ReadKind.SNAPSHOT):
     """Futures of reads given as (at, round, upto), and the reads."""
-    waiting = PendingReads()
+    waiting = PendingReads(WaitingRequests(SystemClock()))
     return waiting, [waiting.add(at, number, upto, 1000, kind) for at, number, upto in reads]
 
 

@@ -228,6 +228,27 @@ def test_prepared_stage_keeps_its_time_and_takes_no_batch_and_no_drop(driver, tx
     assert set(values(driver)) == {0, 1, 2}
 
 
+@pytest.mark.parametrize("change", ["other", "fewer", "order", "bytes"])
+def test_prepare_with_other_parts_than_those_that_are_prepared_is_refused(driver, txns, change):
+    txns.upsert(T1, 5, a=5, part="a")
+    txns.upsert(T1, 5, a=6, part="b")
+    first = txns.counts(T1)
+    prepared = txns.prepare(T1, counts=first)
+    counts = {
+        "other": [PartCount("c", 1, 12345)],
+        "fewer": first[:1],
+        "order": first[::-1],
+        "bytes": [PartCount("a", 1, 12345), first[1]],
+    }[change]
+    refused = txns.prepare(T1, counts=counts, attempt=SECOND)
+    assert refused.outcome is TransactionOutcome.REFUSED
+    assert "is prepared with other parts" in refused.errors[0].message
+    again = txns.prepare(T1, counts=first, attempt=SECOND)
+    assert (again.outcome, again.time) == (TransactionOutcome.DONE, prepared.time)
+    txns.resolve(T1, prepared.time + 1)
+    assert values(driver)[5] == 6
+
+
 def test_unprepare_keeps_the_stage_and_refuses_older_attempts(driver, txns):
     txns.upsert(T1, 1, a=5)
     first = txns.prepare(T1).time

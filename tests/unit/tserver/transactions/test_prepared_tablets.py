@@ -241,15 +241,49 @@ def test_resolves_are_applied_in_the_order_of_commit_times():
     with_group(work)
 
 
-def test_resolve_of_an_unknown_transaction_does_nothing():
+@pytest.mark.parametrize("staged", [False, True])
+def test_resolve_of_what_is_not_prepared_is_answered_gone_and_frees_the_stage(staged: bool):
+    """An unsafe recovery has lost the PREPARE: the rows cannot take effect at their commit time any more."""
+
     async def work(group: StagedGroup) -> None:
-        last = group.replica().status().last
+        if staged:
+            await group.on(group.stage_in, group.tablet, T1, {1: 1})
         result = await group.on(group.resolve, group.tablet, T1, 1 << 40)
-        assert result.outcome == TransactionOutcome.UNKNOWN
-        await group.on(group.stage_in, group.tablet, T1, {1: 1})
-        result = await group.on(group.resolve, group.tablet, T1, 1 << 40)
-        assert result.outcome == TransactionOutcome.UNKNOWN, "it is not prepared"
-        assert group.replica().status().last.index == last.index + 1
+        assert result.outcome == TransactionOutcome.GONE
+        assert not await group.on(group.stages, group.tablet)
+        again = await group.on(group.resolve, group.tablet, T1, 1 << 40)
+        assert again.outcome == TransactionOutcome.GONE
+        assert (await group.on(group.scan, group.tablet))[1] == {}
+
+    with_group(work)
+
+
+def test_resolve_at_a_leader_that_was_replaced_loses_nothing():
+    """It may not know a transaction that its successor has prepared: it can commit no DROP."""
+
+    async def work(group: StagedGroup) -> None:
+        old = group.process_of()
+        others = [p.name for p in group.cluster.servers if p is not old]
+        group.cluster.network.partition([old.name], others)
+
+        def replaced() -> bool:
+            found = group.cluster.leader_of(group.tablet)
+            return found is not None and found is not old
+
+        fence = group.fence(group.tablet)
+        await group.cluster.until(replaced, "another server leads")
+        p = await group.on(group.prepared, T1, {1: 7})
+        at = group.decisions.decide(T1, [p], ahead=10)
+        asked = tb.TxnResolveRequest(
+            transaction=T1, at=at, tablet_ids=[group.tablet], timeout_ms=500, fence=fence
+        )
+        call = group.core.env.rpc.call
+        answered = await group.on(call, old.address, methods.TXN_RESOLVE, asked, timeout_ms=2_000)
+        (answer,) = answered.results
+        assert answer.HasField("error"), answer
+        group.cluster.network.heal()
+        await group.on(group.resolve, group.tablet, T1, at)
+        assert (await group.on(group.scan, group.tablet))[1] == {1: 7}
 
     with_group(work)
 

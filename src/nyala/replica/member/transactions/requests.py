@@ -17,6 +17,7 @@ from nyala.replica.member.pending_writes import WriteId, outcome
 from nyala.replica.member.requests import MemberRequests
 from nyala.replica.member.session_header import CLIENT_ID_BYTES
 from nyala.replica.member.transactions.prepared import PreparedTransactions
+from nyala.replica.member.transactions.waiting import WaitingRequests
 from nyala.replica.status import WriteOutcome
 
 
@@ -30,6 +31,7 @@ class TransactionRequests:
         admission: admits requests.
         leadership_watch: observer of the member's leadership; its waiters are woken at changes.
         known: what is prepared.
+        turns: requests that wait for it.
         readable: called when reads may have become due, because a commit time is known.
     """
 
@@ -41,6 +43,7 @@ class TransactionRequests:
         admission: RequestAdmission,
         leadership_watch: LeadershipWatch,
         known: PreparedTransactions,
+        turns: WaitingRequests,
         readable: Callable[[], None],
     ) -> None:
         self._context = context
@@ -49,6 +52,7 @@ class TransactionRequests:
         self._admission = admission
         self._leadership_watch = leadership_watch
         self._known = known
+        self._turns = turns
         self._readable = readable
         self._client_id = context.env.random.randbytes(CLIENT_ID_BYTES)
         self._sequence = 0
@@ -64,6 +68,11 @@ class TransactionRequests:
     def readable(self) -> int:
         """Latest time at or below which no prepared transaction can become visible."""
         return self._known.readable
+
+    @property
+    def busy(self) -> bool:
+        """True if no further transaction may be prepared until the requests that wait had their turn."""
+        return self._turns.overdue
 
     def undecided(self) -> Mapping[bytes, PreparedTransaction]:
         """Return what is prepared, without those whose commit time this leader knows."""
@@ -166,6 +175,8 @@ class TransactionRequests:
                 known.resolve_proposed(transaction, self._append(self._payloads[transaction], at))
             except NyalaError:  # no stamp can be given, or leadership is being transferred
                 return
+            if not known.writes_wait:
+                self._leadership_watch.wake()  # before another PREPARE
 
     def applied(self, index: int, prepared: Mapping[bytes, PreparedTransaction]) -> None:
         """Note that entries up to an index were applied; arguments as of `PreparedTransactions.applied`."""
