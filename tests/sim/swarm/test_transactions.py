@@ -2,9 +2,11 @@
 
 import pytest
 
+from nyala.tablet.write import apply_transactions
 from tests.enough import enough
 from tests.sim.faults.plan import Swarm
 from tests.sim.transactions.bank import run_bank
+from tests.sim.transactions.changes import ChangeRates
 
 QUIET = Swarm()
 FAULTS = Swarm(
@@ -36,3 +38,17 @@ def test_transfers_under_crashes_and_leader_changes_keep_every_balance(seed: int
     print(len(history.commits), len(history.reads), history.counts)
     enough(len(history.commits) > 20, f"{len(history.commits)} commits")
     enough(len(history.reads) > 100, f"{len(history.reads)} reads")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(21, 27))
+def test_transfers_keep_every_balance_while_replicas_move_and_columns_come_and_go(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Each staged batch is a step of its own, so that copies, flushes and reads come between them."""
+    monkeypatch.setattr(apply_transactions, "FIRST_BYTES", 0)
+    monkeypatch.setattr(apply_transactions, "PIECE_BYTES", 0)
+    history = run_bank(seed, FAULTS, seconds=15, rates=ChangeRates(move_s=2, alter_s=2))
+    print(len(history.commits), len(history.reads), history.counts)
+    enough(len(history.commits) > 20, f"{len(history.commits)} commits")
+    enough(history.counts["moved"] and history.counts["altered"], "moves, and changes of columns")

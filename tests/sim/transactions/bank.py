@@ -20,6 +20,7 @@ from nyala.wire.proto import transactions_pb2 as tb
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
 from tests.sim.systems.cluster import OPTIONS, SimCluster
+from tests.sim.transactions.changes import ChangeRates, TableChanges
 from tests.sim.transactions.script import Decisions, script
 from tests.sim.transactions.staged_table import StagedTable
 from tests.sim.world.loop import SimLoop, run, seeded
@@ -28,6 +29,7 @@ TELLERS, ACCOUNTS, BALANCE = 3, 4, 100
 FIRST_OTHER_KEY = 1000
 """Keys from here on are written outside of transactions."""
 ATTEMPTS = 3
+NO_CHANGES = ChangeRates()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +231,11 @@ class Bank:
             await self._tasks.sleep_ms(self._rng.randint(5, 40))
 
 
-async def _main(loop: SimLoop, seed: int, swarm: Swarm, seconds: float) -> BankHistory:
-    cluster, decisions = SimCluster(loop, seed, options=OPTIONS), Decisions()
+async def _main(
+    loop: SimLoop, seed: int, swarm: Swarm, seconds: float, rates: ChangeRates
+) -> BankHistory:
+    servers = 4 if rates.move_s else 3
+    cluster, decisions = SimCluster(loop, seed, tservers=servers, options=OPTIONS), Decisions()
     script(cluster, decisions)
     core = await cluster.start()
     table = StagedTable(cluster, core, await cluster.create_table(core, "bank", tablets=2))
@@ -244,14 +249,22 @@ async def _main(loop: SimLoop, seed: int, swarm: Swarm, seconds: float) -> BankH
     async def transfer() -> None:
         cluster.transfer(hands)
 
+    changes = TableChanges(
+        cluster, table.process, core, table.table, seeded(seed, "changes of the table")
+    )
     nemesis = Nemesis(
         cluster.network, cluster.servers, names, swarm, seeded(seed, "nemesis"), cluster.leader,
-        extra=[(swarm.transfer_s, transfer)],
+        extra=[
+            (swarm.transfer_s, transfer),
+            (rates.move_s, changes.move),
+            (rates.alter_s, changes.alter),
+        ],
     )  # fmt: skip
     nemesis.start()
     await loop.delay(seconds * 1e6)
     await nemesis.heal()
     bank.stopped = True
+    bank.history.counts |= changes.done
     await asyncio.gather(*work)
     decisions.trying.clear()
     await _settle(cluster, bank)
@@ -290,18 +303,21 @@ async def _settle(cluster: SimCluster, bank: Bank) -> None:
     raise AssertionError("the tablets cannot be read after the faults")
 
 
-def run_bank(seed: int, swarm: Swarm, seconds: float) -> BankHistory:
+def run_bank(
+    seed: int, swarm: Swarm, seconds: float, rates: ChangeRates = NO_CHANGES
+) -> BankHistory:
     """Run transfers under a swarm's faults, check the history, and return it.
 
     Args:
         seed: of all choices.
         swarm: faults of the tablet servers and of the network.
         seconds: virtual time with faults.
+        rates: how often the table is changed.
     """
     histories: list[BankHistory] = []
 
     async def main(loop: SimLoop) -> None:
-        histories.append(await _main(loop, seed, swarm, seconds))
+        histories.append(await _main(loop, seed, swarm, seconds, rates))
 
     run(main)
     return histories[0]

@@ -58,7 +58,8 @@ def test_stage_is_applied_in_pieces_and_readers_see_all_of_it_or_nothing(driver,
     assert not driver.tablet.stages.stages
 
 
-def test_first_step_does_no_work_on_a_large_stage(driver, txns):
+def test_first_step_does_no_work_on_a_large_stage(driver, txns, monkeypatch):
+    monkeypatch.setattr(apply_transactions, "PIECE_BYTES", 1 << 20)
     at = txns.prepare(T1).time + 1
     entry = driver.entry(transaction_ops.encode(ResolveOp(T1, at)))
     steps = driver.tablet.apply_in_steps([entry])

@@ -60,6 +60,24 @@ def test_write_look_up_and_scan_go_on_while_transactions_overlap():
     with_group(work)
 
 
+def test_tablet_prepares_nothing_more_until_a_read_of_the_latest_rows_was_answered():
+    async def work(group: StagedGroup) -> None:
+        p = await group.on(group.prepared, T1, {1: 1})
+        await group.on(group.stage_in, group.tablet, T2, {2: 2})
+        look = group.replica().start_read(None, 5_000)
+        await group.pause(TURN_MS + 50)
+        attempt = group.decisions.attempt()
+        assert not look.done()
+        assert is_busy(await group.on(group.prepare, group.tablet, T2, attempt))
+        at = group.decisions.decide(T1, [p])
+        await group.on(group.resolve, group.tablet, T1, at)
+        await group.cluster.until(look.done, "the read went on")
+        group.decisions.trying.add(T2)
+        done(await group.on(group.prepare, group.tablet, T2, attempt))
+
+    with_group(work)
+
+
 def test_tablet_prepares_nothing_more_until_a_write_that_waits_too_long_was_proposed():
     async def work(group: StagedGroup) -> None:
         p = await group.on(group.prepared, T1, {1: 1})
