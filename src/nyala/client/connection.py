@@ -115,6 +115,14 @@ class Connection:
         """As `run`, for a coroutine that goes on if the caller is interrupted, as a release does."""
         return self._loop.finish(work)
 
+    def leave(self, begin: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have a coroutine run without waiting for it; nothing is done if the connection is closed.
+
+        Args:
+            begin: returns the coroutine.
+        """
+        self._loop.leave(begin)
+
     def acquire(
         self, begin: Callable[[], Coroutine[Any, Any, T]], release: Callable[[T], Coroutine[Any, Any, object]]
     ) -> T:  # fmt: skip

@@ -90,6 +90,18 @@ class LoopThread:
         except concurrent.futures.CancelledError:
             raise _closed_during_call() from None
 
+    def leave(self, begin: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have a coroutine run on the loop, without waiting for it; nothing is done after `close`.
+
+        Any thread may call, also the loop's own, and the garbage collector.
+
+        Args:
+            begin: returns the coroutine.
+        """
+        with self._gate if os.getpid() == self._pid else contextlib.nullcontext():
+            if not self.closed:
+                asyncio.run_coroutine_threadsafe(begin(), self._loop)
+
     def acquire(
         self, begin: Callable[[], Coroutine[Any, Any, T]], release: Callable[[T], Coroutine[Any, Any, object]]
     ) -> T:  # fmt: skip

@@ -77,7 +77,16 @@ class BroadcastList:
             step: of the leader.
             name: name of the item.
             value: None: it is removed.
+
+        Raises:
+            InvalidArgument: the step has a change of the list already.
         """
+        _, changes = step.parts
+        if any(one.set.key == self._prefix + "version" for one in changes):
+            raise InvalidArgument(
+                f"the step has a change of list {self._prefix[:-1]!r} already, and each has a version of its "
+                "own: send it, call changed(), and make another step"
+            )
         update = Update(self.version + 1, text_of("name", name), value)
         step.set(self._prefix + "version", b"%d" % update.version)
         if value is None:

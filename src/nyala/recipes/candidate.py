@@ -19,11 +19,14 @@ from nyala.common.errors import (
     SessionExpired,
 )
 from nyala.env.clock import random_id
+from nyala.env.env import Env
 from nyala.recipes.changes import ElectionChanges
 from nyala.recipes.election import Election, Establish, Look, Lose, Phase, Renew, Standing, Wait
 from nyala.recipes.own_steps import PAUSE_MS, OwnSteps
 from nyala.recipes.records import ALIVE, ElectionSettings, standing_of
 
+LOOK_S = 1.0
+"""Time beyond a short wait in which a candidate finds whether another one may lead, in seconds."""
 OnLost = Callable[[str], Awaitable[None]]
 """Called with the reason when this process does not lead any more."""
 
@@ -41,6 +44,7 @@ class LeaderCandidate:
     Attributes:
         steps: steps of this process as the leader.
         failure: error that ended it, for instance since the journal was dropped.
+        decided: set once this process leads, has found that another one may, or takes part no more.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class LeaderCandidate:
         self.steps = OwnSteps(journal, settings, self._election, self._changed.set)
         self._noticed = ElectionChanges(journal, settings, self._election, self._changed.set)
         self._elected = asyncio.Event()
+        self.decided = asyncio.Event()
         self._tasks: list[asyncio.Task[object]] = []
         self.failure: NyalaError | None = None
 
@@ -116,7 +121,8 @@ class LeaderCandidate:
         """
         self._closing = True
         self._changed.set()
-        if self._tasks and not self._losing:
+        steps = self._election.phase in (Phase.ESTABLISHING, Phase.SETTLING, Phase.LEADING)
+        if self._tasks and steps and not self._losing:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.timeout_ms / 500):
                     await asyncio.gather(asyncio.shield(self._tasks[0]), return_exceptions=True)
@@ -129,7 +135,7 @@ class LeaderCandidate:
 
     def _end(self, failure: NyalaError) -> None:
         self.failure = self.failure or failure
-        self._elected.set()
+        self._notice(always=True)
 
     # ---- election ----------------------------------------------------------------------------------
 
@@ -164,6 +170,8 @@ class LeaderCandidate:
         """Carry out the next action of the election."""
         match self._election.next(self._now_us()):
             case Wait(until_us):
+                if self._election.phase in (Phase.WATCHING, Phase.BACK_OFF):
+                    self.decided.set()
                 if self._election.phase is Phase.WATCHING:
                     self._noticed.follow_log()
                 await self._wait(until_us)
@@ -216,7 +224,7 @@ class LeaderCandidate:
             self._full = JournalFull(
                 f"no leader of log {self._log!r} can be established: {err.message}", err.details
             )
-            self._elected.set()
+            self._notice(always=True)
             await self._wait(self._now_us() + settings.timeout_ms * 1000 // 3)
         else:
             self._full = None
@@ -225,9 +233,10 @@ class LeaderCandidate:
             self._election.established(self._now_us(), sent_us, version)
         self._notice()
 
-    def _notice(self) -> None:
-        if self.acts:
+    def _notice(self, *, always: bool = False) -> None:
+        if always or self.acts:
             self._elected.set()
+            self.decided.set()
 
     async def _renew(self) -> None:
         leadership = self._election.leadership
@@ -238,10 +247,40 @@ class LeaderCandidate:
             await self.steps.renew()
 
 
-async def elected_within(candidate: LeaderCandidate, timeout_s: float | None) -> int:
-    """As `elected`, which raises JournalFull too, for at most so many seconds; 0: not within this time."""
+async def elected_within(
+    candidate: LeaderCandidate, timeout_s: float | None, *, looks: bool = False
+) -> int:
+    """As `elected`, which raises JournalFull too, for at most so many seconds; 0: not within this time.
+
+    Args:
+        candidate: the candidate.
+        timeout_s: longest wait; None: no limit.
+        looks: a wait that is too short for that goes on, for `LOOK_S` at most, until it is known that another
+            candidate may lead.
+    """
     try:
         async with asyncio.timeout(timeout_s):
             return await candidate.elected(tells_full=True)
     except TimeoutError:
+        if not looks:
+            return 0
+    try:
+        async with asyncio.timeout(LOOK_S):
+            await candidate.decided.wait()
+        async with asyncio.timeout(0):  # what ended it, or that the journal is full
+            return await candidate.elected(tells_full=True)
+    except TimeoutError:
         return 0
+
+
+async def closed_within(candidate: LeaderCandidate, env: Env, timeout_s: float) -> None:
+    """Close a candidate, and wait for at most so many seconds; the rest goes on in the background.
+
+    Args:
+        candidate: the candidate.
+        env: the client's environment.
+        timeout_s: longest wait.
+    """
+    await asyncio.wait(
+        (env.tasks.spawn(candidate.close(), "end of a candidate"),), timeout=timeout_s
+    )

@@ -27,6 +27,8 @@ class Counter:
     def take(self, step: StepBuilder, count: int = 1) -> int:
         """Take numbers in a step of the caller: they are taken if it takes effect, and else given again.
 
+        Numbers that the step takes already are followed by others.
+
         Args:
             step: gets a condition and a change. If it fails with ConditionFailed, make another one.
             count: of numbers.
@@ -36,18 +38,34 @@ class Counter:
 
         Raises:
             Corrupt: the key has a value that is no number.
+            InvalidArgument: the step is of another journal, or the counter has no such number.
         """
         if not is_int(count) or not 1 <= count <= MAX_COUNT:
             raise InvalidArgument(f"count={count!r}: give a number from 1 to {MAX_COUNT}")
-        key = self._journal.get(self._key)
-        first = 1 if key is None else number_in(key)
+        if step.journal_id != self._journal.id:
+            raise InvalidArgument(
+                f"counter {self._key!r} is of another journal than the step, and a step changes one journal: "
+                "take the number in a step of the counter's journal"
+            )
+        taken = self._taken_in(step)
+        key = None if taken is not None else self._journal.get(self._key)
+        first = taken or (1 if key is None else number_in(key))
         if first + count > MAX_NUMBER:
             raise InvalidArgument(
                 f"count={count}: counter {self._key!r} ends at {MAX_NUMBER}, and its next number is {first}"
             )
-        step.require(key=self._key, version=0 if key is None else key.version)
+        if taken is None:
+            step.require(key=self._key, version=0 if key is None else key.version)
         step.set(self._key, b"%d" % (first + count))
         return first
+
+    def _taken_in(self, step: StepBuilder) -> int | None:
+        """Return the next number after those that a step takes; None: it takes none."""
+        _, changes = step.parts
+        found = [
+            c.set.value for c in changes if c.WhichOneof("what") == "set" and c.set.key == self._key
+        ]
+        return int(found[-1]) if found else None
 
     def next(self, count: int = 1) -> int:
         """Return a number, or the first of so many, that was never returned before.

@@ -1,6 +1,7 @@
 """Leader: at most one process at a time that writes a log and acts for it. Methods block."""
 
 import logging
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -9,12 +10,14 @@ from nyala.client.checks import is_int
 from nyala.client.journal.builder import StepBuilder, text_of
 from nyala.client.journal.journal import Journal
 from nyala.common.errors import InvalidArgument, NotLeading, NyalaError
-from nyala.recipes.candidate import LeaderCandidate, elected_within
+from nyala.recipes.candidate import LeaderCandidate, closed_within, elected_within
 from nyala.recipes.own_steps import OwnSteps
 from nyala.recipes.records import KEYS, ElectionSettings, LeaderInfo, leader_info
 
 MIN_TIMEOUT_MS = 100
 MAX_TIMEOUT_MS = 600_000
+ABANDON_S = 1.0
+"""Longest wait for the end of a candidate that has not led, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +29,8 @@ class Leader:
     `timeout_ms`; it renews its leadership after a third of that without steps of its own, and it acts only
     within 3/4 of it after its last successful step was sent. Its steps take effect only while it leads, and
     only in the term in which they began: what began in an earlier one raises NotLeading, also if the same
-    process leads again.
+    process leads again. A Leader that nobody refers to any more resigns, as by `close`, since nobody could
+    see that it has lost its leadership. In a forked child, and once the client is closed, it does not lead.
 
     Args:
         journal: the journal.
@@ -62,30 +66,16 @@ class Leader:
         _check_ms("back_off_ms", back_off_ms, timeout_ms + 1)
         self._journal = journal
         self._name = name
-        self._on_lost = on_lost
         settings = ElectionSettings(
             name, holder, text_of("locator", locator), timeout_ms, back_off_ms
         )
-        self._raised: BaseException | None = None
-        self._candidate = LeaderCandidate(journal.coroutines(), settings, self._lost, once=once)
-        journal.connection.run(self._start())
-
-    async def _start(self) -> None:
-        self._candidate.start()
-
-    async def _lost(self, reason: str) -> None:
-        log.error("the leadership of log %s is lost: %s", self._name, reason)
-        if self._on_lost is None:
-            return
-        self._raised = await self._journal.connection.core.env.tasks.run_apart(
-            self._on_lost, reason
+        self._loss = _Loss(journal, name, on_lost)
+        self._candidate = LeaderCandidate(
+            journal.coroutines(), settings, self._loss.report, once=once
         )
-        if self._raised is not None:
-            log.error("on_lost of log %s raised %r", self._name, self._raised)
-            raise NotLeading(
-                f"on_lost of log {self._name!r} raised {self._raised!r}: this process takes part in its "
-                "election no more; make another Leader"
-            )
+        self._forgotten = weakref.finalize(self, journal.connection.leave, self._candidate.close)
+        self._forgotten.atexit = False
+        journal.connection.run(_start(self._candidate))
 
     @staticmethod
     def current(journal: Journal, name: str) -> LeaderInfo | None:
@@ -114,18 +104,19 @@ class Leader:
     @property
     def leads(self) -> bool:
         """True if this process leads, and no other one can have been established yet."""
-        return self._candidate.acts
+        return self._candidate.acts and not self._journal.connection.closed
 
     @property
     def epoch(self) -> int:
         """Epoch of the leadership of this process, for `Guard`; 0: it does not lead."""
-        return self._candidate.epoch
+        return 0 if self._journal.connection.closed else self._candidate.epoch
 
-    def wait(self, timeout_s: float | None = None) -> int:
+    def wait(self, timeout_s: float | None = None, *, looks: bool = False) -> int:
         """Wait until this process leads; return the epoch.
 
         Args:
             timeout_s: longest wait; None: no limit.
+            looks: a shorter wait goes on, for a second at most, until it is known that another one may lead.
 
         Returns:
             0: not within the time.
@@ -138,10 +129,11 @@ class Leader:
         """
         check_seconds("timeout_s", timeout_s)
         try:
-            return self._journal.connection.run(elected_within(self._candidate, timeout_s))
+            work = elected_within(self._candidate, timeout_s, looks=looks)
+            return self._journal.connection.run(work)
         except NyalaError:
-            if self._raised is not None:
-                raise self._raised from None
+            if self._loss.raised is not None:
+                raise self._loss.raised from None
             raise
 
     def check(self, epoch: int | None = None) -> int:
@@ -153,6 +145,11 @@ class Leader:
         Raises:
             NotLeading: this process does not lead, may have been replaced, or leads in a later epoch.
         """
+        if self._journal.connection.closed:
+            raise NotLeading(
+                f"this process does not lead log {self._name!r}: its client is closed, or it was forked from "
+                "the process that leads; make a Leader of a client of its own"
+            )
         return self.steps.check(epoch)
 
     def confirm(self, epoch: int | None = None) -> int:
@@ -205,9 +202,25 @@ class Leader:
         self._journal.connection.run(self.steps.resign())
 
     def close(self) -> None:
-        """Resign, and take part in the election no more. A second call does nothing."""
-        if not self._journal.connection.closed:
-            self._journal.connection.run(self._candidate.close())
+        """Resign, and take part in the election no more. A second call does nothing.
+
+        It goes on if the caller is interrupted.
+        """
+        connection = self._journal.connection
+        if connection.closed:
+            return
+        try:
+            connection.finish(self._candidate.close())
+            self._forgotten.detach()
+        except BaseException:  # interrupted, perhaps before it began
+            connection.leave(self._candidate.close)
+            raise
+
+    def abandon(self) -> None:
+        """Close it, and wait for a second at most: the rest goes on in the background."""
+        connection = self._journal.connection
+        if not connection.closed:
+            connection.run(closed_within(self._candidate, connection.core.env, ABANDON_S))
 
     def __enter__(self) -> Self:
         return self
@@ -222,6 +235,48 @@ class Leader:
 
     def __repr__(self) -> str:
         return f"<nyala.recipes.Leader {self._name!r}, epoch {self.epoch}>"
+
+
+class _Loss:
+    """Report of a lost leadership to the program. It does not refer to the Leader.
+
+    Args:
+        journal: the journal.
+        name: name of the log.
+        on_lost: see `Leader`.
+
+    Attributes:
+        raised: what `on_lost` raised.
+    """
+
+    def __init__(
+        self, journal: Journal, name: str, on_lost: Callable[[str], object] | None
+    ) -> None:
+        self._tasks = journal.connection.core.env.tasks
+        self._name = name
+        self._on_lost = on_lost
+        self.raised: BaseException | None = None
+
+    async def report(self, reason: str) -> None:
+        """Call `on_lost`, if there is one.
+
+        Raises:
+            NotLeading: it raised an error, which ends the candidate.
+        """
+        log.error("the leadership of log %s is lost: %s", self._name, reason)
+        if self._on_lost is None:
+            return
+        self.raised = await self._tasks.run_apart(self._on_lost, reason)
+        if self.raised is not None:
+            log.error("on_lost of log %s raised %r", self._name, self.raised)
+            raise NotLeading(
+                f"on_lost of log {self._name!r} raised {self.raised!r}: this process takes part in its "
+                "election no more; make another Leader"
+            )
+
+
+async def _start(candidate: LeaderCandidate) -> None:
+    candidate.start()
 
 
 def check_settings(

@@ -1,16 +1,54 @@
 """Lease and Lock: one holder at a time, who keeps it by renewals and whose crash frees it."""
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from nyala.client.journal.builder import StepBuilder, text_of
 from nyala.client.journal.journal import Journal
-from nyala.common.errors import InvalidArgument, NotLeading, TimedOut
+from nyala.common.errors import InvalidArgument, NotLeading, NyalaError, TimedOut
 from nyala.env.monotonic import monotonic_us
 from nyala.recipes.leader import Leader, check_seconds, check_settings
-from nyala.recipes.records import LeaderInfo
+from nyala.recipes.records import KEYS, LeaderInfo, leader_info
+
+T = TypeVar("T")
+
+HINT_S = 1.0
+"""Longest wait for the name of the holder in an error, in seconds."""
+
+
+class _LossOfLease:
+    """Report of a lost lease. `on_lost` is called if it was acquired before.
+
+    Attributes:
+        begun: it was acquired.
+    """
+
+    def __init__(self, on_lost: Callable[[str], object] | None) -> None:
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._lost = False
+        self.begun = False
+
+    def begin(self) -> bool:
+        """Note that it is acquired; return False if it was lost already."""
+        with self._lock:
+            self.begun = not self._lost
+            return self.begun
+
+    def __call__(self, reason: str) -> None:
+        """Take the loss."""
+        with self._lock:
+            self._lost = True
+        if self.begun and self._on_lost is not None:
+            self._on_lost(reason)
+
+
+async def _within(seconds: float, work: Awaitable[T]) -> T:
+    async with asyncio.timeout(seconds):
+        return await work
 
 
 class _Exclusive:
@@ -18,7 +56,7 @@ class _Exclusive:
 
     It is held from `acquire`, or the beginning of a `with` block, until `release`, or its end. A lease that
     was lost meanwhile stays lost: `check` and steps raise NotLeading, and so does `release`, until it is
-    acquired again. Threads of a process take turns.
+    acquired again. Threads of a process take turns. One that nobody refers to any more is released.
 
     Args:
         journal: the journal.
@@ -54,6 +92,7 @@ class _Exclusive:
         self._timeout_s = timeout_s
         self._on_lost = on_lost
         self._turn = threading.Lock()
+        self._ending = threading.Lock()
         self._thread: int | None = None
         self._leader: Leader | None = None
         self._epoch = 0
@@ -73,10 +112,11 @@ class _Exclusive:
         """Wait until this process holds it; return the epoch, for `Guard`.
 
         Args:
-            timeout_s: longest wait; None: that of the constructor.
+            timeout_s: longest wait; 0: it is acquired if nobody has it; None: that of the constructor. If the
+                journal does not answer, a call may take two seconds more.
 
         Raises:
-            TimedOut: another process, or thread, holds it.
+            TimedOut: another process, or thread, holds it, or the journal does not answer.
             JournalFull: the journal has no room for it; make room, and try again.
             InvalidArgument: this thread holds it.
         """
@@ -87,28 +127,57 @@ class _Exclusive:
         began_us = monotonic_us()
         if not self._turn.acquire(timeout=-1 if limit_s is None else limit_s):
             raise self._held_by("another thread of this process", limit_s)
-        leader: Leader | None = None
         try:
-            leader = Leader(
-                self._journal, self._log, holder=self._holder, timeout_ms=self._ttl_ms,
-                on_lost=self._on_lost, once=True,
-            )  # fmt: skip
-            waited_s = (monotonic_us() - began_us) / 1_000_000
-            self._epoch = leader.wait(None if limit_s is None else max(0.0, limit_s - waited_s))
-            if not self._epoch:
-                found = Leader.current(self._journal, self._log)
-                raise self._held_by(
-                    "another process" if found is None else repr(found.holder), limit_s
-                )
+            leader: Leader | None = None
+            while leader is None:
+                waited_s = (monotonic_us() - began_us) / 1_000_000
+                left_s = None if limit_s is None else max(0.0, limit_s - waited_s)
+                leader = self._established(left_s, limit_s)
+            self._leader, self._thread = leader, threading.get_ident()
+            return self._epoch
         except BaseException:  # also when interrupted
-            try:
-                if leader is not None:
-                    leader.close()
-            finally:
-                self._turn.release()
+            self._leader = self._thread = None
+            self._turn.release()
             raise
-        self._leader, self._thread = leader, threading.get_ident()
-        return self._epoch
+
+    def _established(self, left_s: float | None, limit_s: float | None) -> Leader | None:
+        """Take part in the election until elected; None: the leadership was lost at once, as in a pause.
+
+        Args:
+            left_s: longest wait; None: no limit.
+            limit_s: that of the caller, for the error.
+
+        Raises:
+            TimedOut: not within the time.
+        """
+        loss = _LossOfLease(self._on_lost)
+        leader = Leader(
+            self._journal,
+            self._log,
+            holder=self._holder,
+            timeout_ms=self._ttl_ms,
+            on_lost=loss,
+            once=True,
+        )
+        try:
+            self._epoch = leader.wait(left_s, looks=True)
+            if not self._epoch:
+                raise self._held_by(self._present_holder(), limit_s)
+            return leader if loss.begin() else None
+        except NotLeading:
+            return None
+        finally:
+            if not loss.begun:
+                leader.abandon()
+
+    def _present_holder(self) -> str:
+        """Return who holds it, for an error, if the journal tells it soon."""
+        reading = self._journal.coroutines().get(KEYS + self._log)
+        try:
+            found = leader_info(self._journal.connection.run(_within(HINT_S, reading)))
+        except (NyalaError, TimeoutError):
+            return "another process, or the journal did not answer,"
+        return "another process" if found is None else repr(found.holder)
 
     def _held_by(self, whom: str, limit_s: float | None) -> TimedOut:
         return TimedOut(f"{self._log!r} was held by {whom} for {limit_s} s; try again")
@@ -119,20 +188,19 @@ class _Exclusive:
         Raises:
             NotLeading: it was lost since it was acquired: another process may have held it meanwhile.
         """
-        leader = self._leader
-        if leader is None:
-            return
-        lost: NotLeading | None = None
+        leader: Leader | None = None
         try:
-            leader.check(self._epoch)
-        except NotLeading as err:
-            lost = err
-        self._leader, self._thread = None, None
-        try:
+            with self._ending:  # of two threads one releases it
+                leader, self._leader = self._leader, None
+            if leader is None:
+                return
+            lost = not leader.leads or leader.epoch != self._epoch
             leader.close()
         finally:
-            self._turn.release()
-        if lost is not None:
+            if leader is not None:
+                self._thread = None
+                self._turn.release()
+        if lost:
             raise NotLeading(
                 f"{self._log!r} was lost before it was released: another process may have held it meanwhile, "
                 "and what was done without check() or a step may have been done beside it"

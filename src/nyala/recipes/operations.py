@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import aclosing
 from typing import Any
 
-from nyala.client.journal.builder import StepBuilder
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.client.journal.items import Entry, Event, Invalidated, Rebased
 from nyala.common.errors import (
@@ -27,7 +26,15 @@ from nyala.common.errors import (
 )
 from nyala.recipes.own_steps import PAUSE_MS, OwnSteps, TermSteps
 from nyala.recipes.pending import PendingOperation, PendingOperations, refuse_touching
-from nyala.recipes.records import DONE, INTENT, OperationRecord, operation_record
+from nyala.recipes.records import (
+    DONE,
+    INTENT,
+    OperationRecord,
+    names_of,
+    operation_record,
+    payload_of,
+    step_of,
+)
 from nyala.recipes.whole import WholeTasks
 
 FAILED_PAUSE_MS = 1_000
@@ -116,8 +123,8 @@ class OperationState:
         """Return the objects that an operation changes."""
         operation = self.kinds[kind]
         results = operation.results(payload)
-        described = {name for one in results for name in operation.objects(one)}
-        return described.union(operation.obsolete(payload))
+        described = {name for one in results for name in names_of(operation.objects(one))}
+        return described.union(names_of(operation.obsolete(payload)))
 
     def refuse_beside(self, kind: str, payload: bytes, before: int = 1 << 64) -> None:
         """Raise Unavailable if a pending operation touches what another one does.
@@ -141,7 +148,7 @@ class OperationState:
             intent: id of the intent; 0: it has none.
         """
         operation = self.kinds[kind]
-        gone = {i for o in operation.obsolete(payload) for i in self._objects.get(o, ())}
+        gone = {i for o in names_of(operation.obsolete(payload)) for i in self._objects.get(o, ())}
         entries = [OperationRecord(DONE, kind, one).encode() for one in operation.results(payload)]
         return entries, sorted(gone | {intent} if intent else gone)
 
@@ -168,7 +175,7 @@ class OperationState:
                 f"entry {entry_id}, of a {record.kind!r}, cannot be applied: {err.message}",
                 {**err.details, "entry": str(entry_id)},
             ) from err
-        self.describe(entry_id, tuple(operation.objects(record.payload)))
+        self.describe(entry_id, names_of(operation.objects(record.payload)))
 
     def describe(self, entry_id: int, objects: tuple[str, ...]) -> None:
         """Note the objects that a valid entry describes."""
@@ -342,14 +349,14 @@ class OperationLog:
     async def _execute(self, term: TermSteps, operation: Operation, request: Any) -> bytes:
         async with self._lock:
             await self._complete(term)  # those whose actions have failed
-            payload: bytes = await self._call(operation.compute, request)
             name = operation.kind
+            payload = payload_of(name, await self._call(operation.compute, request))
             self._state.refuse_beside(name, payload)
             if not operation.has_intent:
                 await self._finish(term, operation, payload, 0)
                 return payload
             # what could not end after the commit point is refused here
-            _build(self._journal, self._log, *self._state.ends(name, payload, 1))
+            step_of(self._journal, self._log, *self._state.ends(name, payload, 1))
             intent_data = OperationRecord(INTENT, name, payload).encode()
             (intent,) = await self._append(term, f"{name} intent", [intent_data], ())
             self._pending.add(intent, name, payload)
@@ -420,7 +427,7 @@ class OperationLog:
         for entry, result in zip(ids, results, strict=False):
             if not intent:
                 await self._call(operation.apply, result)
-            self._state.describe(entry, tuple(operation.objects(result)))
+            self._state.describe(entry, names_of(operation.objects(result)))
         await self._state.forget(stale)
 
     async def _append(
@@ -434,7 +441,7 @@ class OperationLog:
             entries: data of the entries.
             stale: ids that become invalid in the same step.
         """
-        step = _build(self._journal, self._log, entries, stale)
+        step = step_of(self._journal, self._log, entries, stale)
         outcome = await _between(self._point, name, steps.step(*step.parts))
         ids: Sequence[int] = outcome.ids
         self.last = ids[-1]
@@ -493,25 +500,6 @@ def _raise_final(error: Exception) -> None:
         raise error
     if isinstance(error.__context__, GeneratorExit):  # the tail has ended with the loop
         raise error.__context__ from None
-
-
-def _build(
-    journal: AsyncJournal, log_name: str, entries: Sequence[bytes], stale: Sequence[int]
-) -> StepBuilder:
-    """Return the step that appends entries, or invalidates alone.
-
-    Args:
-        journal: journal of the log.
-        log_name: name of the log.
-        entries: data of the entries.
-        stale: ids that become invalid in the same step.
-    """
-    step = journal.builder()
-    for number, data in enumerate(entries):
-        step.append(log_name, data, () if number else stale)
-    if not entries:
-        step.invalidate(log_name, stale)
-    return step
 
 
 async def _between(point: Callable[[str], None], name: str, work: Awaitable[Any]) -> Any:

@@ -2,10 +2,14 @@
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from nyala.client.journal.builder import StepBuilder
+from nyala.client.journal.coroutines import AsyncJournal
 from nyala.client.journal.items import Key
-from nyala.common.errors import Corrupt
+from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.recipes.election import Standing
 
 ALIVE = b"leader_alive "
@@ -127,3 +131,55 @@ def operation_record(data: bytes) -> OperationRecord | None:
     if len(parts) != 3 or parts[0] not in (INTENT, DONE):
         return None
     return OperationRecord(parts[0], parts[1].decode(errors="replace"), parts[2])
+
+
+def names_of(found: Iterable[str]) -> tuple[str, ...]:
+    """Return names of objects, as a method of an operation returns them.
+
+    Raises:
+        InvalidArgument: it returned something else.
+    """
+    names = None if isinstance(found, str) else tuple(found)
+    if names is None or not all(isinstance(one, str) for one in names):
+        raise InvalidArgument(
+            f"objects() or obsolete() of an operation returned {found!r}; return names of objects as a list "
+            "of str, for instance [name]"
+        )
+    return names
+
+
+def payload_of(kind: str, found: Any) -> bytes:
+    """Return a payload, as `compute` of an operation returns it.
+
+    Args:
+        kind: name of its kind.
+        found: what it returned.
+
+    Raises:
+        InvalidArgument: it returned no bytes.
+    """
+    if not isinstance(found, bytes | bytearray | memoryview):
+        raise InvalidArgument(
+            f"compute() of {kind!r} returned a {type(found).__name__}, not bytes; nothing took effect. "
+            "Encode the payload"
+        )
+    return bytes(found)
+
+
+def step_of(
+    journal: AsyncJournal, log_name: str, entries: Sequence[bytes], stale: Sequence[int]
+) -> StepBuilder:
+    """Return the step that appends entries, or invalidates alone.
+
+    Args:
+        journal: journal of the log.
+        log_name: name of the log.
+        entries: data of the entries.
+        stale: ids that become invalid in the same step.
+    """
+    step = journal.builder()
+    for number, data in enumerate(entries):
+        step.append(log_name, data, () if number else stale)
+    if not entries:
+        step.invalidate(log_name, stale)
+    return step

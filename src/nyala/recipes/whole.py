@@ -73,6 +73,7 @@ class WholeTasks:
         except BaseException as err:  # raised by the caller, if it still waits
             if not done.done():
                 done.set_exception(err)
+                done.exception()  # so that it is not reported if the caller ends before it looks
             if isinstance(err, AssertionError):  # a bug, which the task shows as well
                 raise
         else:

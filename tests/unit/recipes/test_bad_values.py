@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import Corrupt, InvalidArgument
-from nyala.recipes import Counter, Leader, Lock
+from nyala.recipes import Counter, Leader, Lock, Operation, Operations
 from nyala.recipes.records import KEYS
 from tests.unit.recipes.support.blocking import processes
 
@@ -49,3 +49,45 @@ def test_times_that_are_no_numbers_are_refused(p):
         with pytest.raises(InvalidArgument, match=r"timeout_s=.*number of seconds"):
             lock.acquire(wrong)
     one.close()
+
+
+class Kind(Operation):
+    """An operation whose methods return what the test gives."""
+
+    kind = "kind"
+
+    def __init__(self, payload: Any, objects: Any) -> None:
+        self.payload, self.found = payload, objects
+
+    def compute(self, request: Any) -> bytes:
+        """See `Operation.compute`."""
+        return self.payload  # type: ignore[no-any-return]
+
+    def apply(self, payload: bytes) -> None:
+        """See `Operation.apply`."""
+
+    def objects(self, payload: bytes) -> Any:
+        """See `Operation.objects`."""
+        return self.found
+
+
+@processes
+def test_operation_that_returns_no_payload_or_no_names_is_refused_before_its_commit_point(p):
+    wrong = [
+        ("text", ["a"], "not bytes"),
+        (None, ["a"], "not bytes"),
+        (b"x", "name", "list"),
+        (b"x", [1], "list"),
+    ]
+    journal = p.journal("one")
+    for number, (payload, objects, said) in enumerate(wrong):
+        leader = Leader(journal, f"log {number}", holder="one", timeout_ms=500)
+        operations = Operations(leader, [Kind(payload, objects)], retract=list)
+        leader.wait()
+        operations.take_over()
+        with pytest.raises(InvalidArgument, match=said):
+            operations.execute("kind", None)
+        assert [e.data[:5] for e in journal.log(leader.name).read()] == [b"leade"]
+        assert operations.pending() == []
+        operations.close()
+        leader.close()

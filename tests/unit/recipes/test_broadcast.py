@@ -131,3 +131,17 @@ def test_change_whose_step_has_no_effect_leaves_list_and_version(p):
         step.send()
     assert (source.version, list(journal.list("servers/"))) == (0, [])
     assert source.message(0) is None
+
+
+@processes
+def test_step_takes_one_change_of_a_list(p):
+    journal = p.journal()
+    one, other = BroadcastList("one"), BroadcastList("other")
+    with journal.atomically() as step:
+        first = one.change(step, "a", b"1")
+        other.change(step, "a", b"1")
+        with pytest.raises(InvalidArgument, match="has a change of list 'one' already"):
+            one.change(step, "b", b"2")
+    one.changed(first)
+    found = BroadcastList("one", journal.list("one/"))
+    assert (found.version, found.items) == (1, {"a": b"1"})

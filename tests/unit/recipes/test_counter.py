@@ -2,6 +2,8 @@
 
 import pytest
 
+from nyala.client.journal.builder import StepBuilder
+from nyala.client.journal.delivery import StepOutcome
 from nyala.common.errors import ConditionFailed, Corrupt, InvalidArgument
 from nyala.recipes import Counter
 from nyala.recipes.records import MAX_NUMBER
@@ -98,3 +100,21 @@ def test_count_out_of_range_is_refused(count):
             Counter(p.journal(), "ids").next(count)
 
     test()
+
+
+@processes
+def test_numbers_of_one_step_follow_each_other(p):
+    journal = p.journal()
+    counter, again = Counter(journal, "ids"), Counter(journal, "ids")
+    with journal.atomically() as step:
+        assert [counter.take(step), again.take(step, 3), counter.take(step)] == [1, 2, 5]
+    assert again.next() == 6
+
+
+@processes
+def test_number_is_not_taken_in_a_step_of_another_journal(p):
+    counter = Counter(p.journal(), "ids")
+    step = StepBuilder(lambda *_: StepOutcome((), 0), "another")
+    with pytest.raises(InvalidArgument, match="'ids' is of another journal than the step"):
+        counter.take(step)
+    assert step.parts == ([], [])

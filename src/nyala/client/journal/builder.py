@@ -68,6 +68,11 @@ class StepBuilder:
         return self._done().timestamp
 
     @property
+    def journal_id(self) -> str:
+        """Id of the journal that it changes."""
+        return self._journal_id
+
+    @property
     def parts(self) -> tuple[list[pb.JournalCondition], list[pb.JournalChange]]:
         """Conditions and changes so far."""
         return self._conditions, self._changes

@@ -19,20 +19,24 @@ class VirtualConnection:
 
     Attributes:
         core: of the client.
-        closed: never.
+        closed: the client is closed, or this is a forked child.
     """
-
-    closed = False
 
     def __init__(self, loop: SimLoop, core: ClientCore) -> None:
         self._loop = loop
+        self.closed = False
         self.core = core
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end."""
         return self._loop.run_until_complete(work)
 
-    change = run
+    change = finish = run
+
+    def leave(self, begin: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have a coroutine run beside what follows."""
+        if not self._loop.is_closed():
+            self._loop.call_soon(lambda: self.core.env.tasks.spawn(begin(), "left"))
 
     def iterate_pages(self, pages: AsyncIterator[list[T]]) -> Iterator[T]:
         """Yield the items of all pages."""
@@ -64,6 +68,11 @@ class Processes:
     def crash(self, name: str) -> None:
         """End a process."""
         self._loop.run_until_complete(self.candidates.crash(name))
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time, in seconds."""
+        return self._loop.time()
 
     def wait_s(self, seconds: float) -> None:
         """Let time pass."""
