@@ -11,7 +11,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.ordered_merge import merge, sort_by_key
 from nyala.client.read.pandas_types import to_pandas
-from nyala.client.read.plan import PlannedTokens
+from nyala.client.read.plan import PlannedTokens, counting
 from nyala.client.read.read_spec import ReadSpec, schema_of
 from nyala.client.read.side_by_side import SideBySide, sharing
 from nyala.client.read.split_tokens import check_split, split_all
@@ -64,12 +64,15 @@ class Scan(OtherNames):
     def _on_header(self, header: pb.ScanHeader) -> None:
         self._ages[header.tablet_id] = header.age_ms
 
-    def tokens(self, split_bytes: int | None = None) -> list[ScanToken]:
+    def tokens(
+        self, split_bytes: int | None = None, *, count_only: bool = False
+    ) -> list[ScanToken]:
         """Return the pieces of this scan, all at one snapshot. A limit holds for each of them.
 
         Args:
             split_bytes: several pieces per tablet, each of about so many stored bytes of the columns that are
                 read, in key order; None: one per tablet that the scan can touch.
+            count_only: the pieces give numbers of rows, in the column `COUNT_COLUMN`, instead of rows.
 
         Raises:
             InvalidArgument: such pieces make no sense, or are too many (4096 of one tablet).
@@ -81,6 +84,8 @@ class Scan(OtherNames):
         if split_bytes is not None:
             core = self._connection.core
             tokens = self._connection.run(split_all(core.env, core.reader, tokens, split_bytes))
+        if count_only:
+            tokens = [counting(t) for t in tokens]
         return [ScanToken(t, self._connection) for t in tokens]
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -188,7 +193,7 @@ class Scan(OtherNames):
         """Return the number of rows, counted at the servers (change feeds, and limits: here)."""
         if self._spec.changes or self._spec.limit:
             return len(self.to_arrow())
-        parts = self._connection.run(self._plan.collect(self._on_header, counting=True))
+        parts = self._connection.run(self._plan.collect(self._on_header, count_only=True))
         counts = [n for part in parts for b in part for n in b.column(COUNT_COLUMN).to_pylist()]
         return int(sum(counts))
 

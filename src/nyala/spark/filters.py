@@ -98,8 +98,10 @@ def literal(value: Any) -> str | None:
     """Return a value as a literal of `where`, or None if there is none for it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | Decimal):
+    if isinstance(value, int):
         return str(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else None
     if isinstance(value, str):

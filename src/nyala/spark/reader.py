@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from nyala.client.client import connect
+from nyala.client.scan import COUNT_COLUMN
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import to_micros
 from nyala.common.where_tokens import MAX_TEXT_BYTES
+from nyala.spark.batches import combined, empty_rows
+from nyala.spark.clients import process_client
 from nyala.spark.filters import as_where
 from nyala.spark.options import HOLD_S
 
@@ -27,7 +29,7 @@ class ReadOptions:
     Attributes:
         table: name of the table.
         masters: their addresses.
-        columns: names, in Spark's order.
+        columns: names, in Spark's order; none: the rows are counted, and have one column of nulls.
         where: the user's expression; empty: all rows.
         at: snapshot; 0: taken when the job is planned, since `load()` got its schema from the user.
         arrow: schema that Spark expects of every batch.
@@ -86,28 +88,32 @@ class TableRead:
         The hold expires by itself: Spark does not notify the driver when the last task has read.
         """
         options = self._options
-        with connect(options.masters) as client:
-            table = client.table(options.table)
-            if options.where:
-                # raises if it is not a valid expression by itself
-                table.scan(where=options.where, at=options.at or None)
-            scan = table.scan(
-                columns=options.columns,
-                where=self.where,
-                at=options.at or None,
-            )
+        table = process_client(options.masters).table(options.table)
+        if options.where:
+            # raises if it is not a valid expression by itself
+            table.scan(where=options.where, at=options.at or None)
+        scan = table.scan(
+            columns=options.columns or table.primary_key[:1],
+            where=self.where,
+            at=options.at or None,
+        )
+        if options.columns:
             _check_types(options, scan.schema)
-            tokens = scan.tokens(options.split_bytes or None)
-            if not options.at and tokens:
-                print_snapshot(options.table, tokens[0].at)
-            if tokens and options.hold_s:
-                table.hold(tokens[0].at, options.hold_s)
-            return [TokenPartition(bytes(t)) for t in tokens] or [TokenPartition(b"")]
+        tokens = scan.tokens(options.split_bytes or None, count_only=not options.columns)
+        if not options.at and tokens:
+            print_snapshot(options.table, tokens[0].at)
+        if tokens and options.hold_s:
+            table.hold(tokens[0].at, options.hold_s)
+        return [TokenPartition(bytes(t)) for t in tokens] or [TokenPartition(b"")]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one token in a task. A task that fails is run again by Spark, from the start."""
         schema = self._options.arrow
-        for batch in read_token(partition):
+        if not self._options.columns:
+            for counts in read_token(partition):
+                yield from empty_rows(sum(counts[COUNT_COLUMN].to_pylist()), schema)
+            return
+        for batch in combined(read_token(partition)):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 

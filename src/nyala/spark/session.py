@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 import nyala
 
+DAEMON = "nyala.spark.daemon"
 TASK_TRIES = 4
 """Maximum number of tries of a task, as on a cluster; `local[n]` alone does not retry."""
 
@@ -37,6 +38,7 @@ def spark_session(name: str, cores: int = 2) -> SparkSession:
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "40000")
+        .config("spark.python.daemon.module", DAEMON)
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )

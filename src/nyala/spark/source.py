@@ -1,10 +1,10 @@
 """The data source `nyala` of PySpark's Python Data Source API.
 
 Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the driver's environment).
-Of reads: `columns` (names, by commas), `where` (rows wanted, in the language of `Table.scan`), `at` (a
-hybrid time; default: one snapshot, taken by `load()`), `hold_s` (seconds for which that snapshot stays
-readable; default 3600), `split_bytes` (about what one partition reads; default: a tablet),
-`pushdown`. Of streams: see `spark/stream_options.py`. Of writes: see `spark/writes/options.py`.
+Of reads: `columns` (names, by commas; empty: rows without values), `where` (rows wanted, in the language of
+`Table.scan`), `at` (a hybrid time; default: one snapshot, taken by `load()`), `hold_s` (seconds for which
+that snapshot stays readable; default 3600), `split_bytes` (about what one partition reads; default: a
+tablet), `pushdown`. Of streams: see `spark/stream_options.py`. Of writes: see `spark/writes/options.py`.
 
 `pushdown` sends Spark's own filters to the servers. It is off by default, as PySpark 4.3 keeps the plan
 once per `load()`, not once per scan: another query over the same frame without a filter, or a self-join,
@@ -15,10 +15,10 @@ import sys
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DoubleType, FloatType, StructType
+from pyspark.sql.types import BooleanType, DoubleType, FloatType, StructField, StructType
 
-from nyala.client.client import connect
 from nyala.common.errors import InvalidArgument
+from nyala.spark.clients import process_client
 from nyala.spark.options import flag, hold_s, split, split_bytes, where
 from nyala.spark.reader import PlainReader, PushingReader, ReadOptions, print_snapshot
 from nyala.spark.stream_options import STARTING, StreamOptions, check_columns
@@ -28,6 +28,8 @@ from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.stream import StreamTableWriter
 from nyala.spark.writes.writer import TableWriter
 
+ROW_COLUMN = "_row"
+"""The only column of a frame that is read without columns; it is always null."""
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -51,25 +53,30 @@ class NyalaSource(DataSource):
         if STARTING in self.options:
             return self._stream_schema()
         name, masters = where(self.options)
-        names, lives_s = self.options.get("columns"), hold_s(self.options)
-        with connect(masters) as client:
-            table = client.table(name)
-            scan = table.scan(columns=split(names) if names else None, at=self._asked_at() or None)
-            if not self._asked_at():
-                self._at = scan.at
-                print_snapshot(name, self._at)
-                if lives_s:
-                    table.hold(self._at, lives_s)
-            return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
+        names = None if self._counts() else self.options.get("columns")
+        lives_s = hold_s(self.options)
+        table = process_client(masters).table(name)
+        scan = table.scan(columns=split(names) if names else None, at=self._asked_at() or None)
+        if not self._asked_at():
+            self._at = scan.at
+            print_snapshot(name, self._at)
+            if lives_s:
+                table.hold(self._at, lives_s)
+        if self._counts():
+            return StructType([StructField(ROW_COLUMN, BooleanType())])
+        return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
+
+    def _counts(self) -> bool:
+        """Return whether no column is wanted, that is, option `columns` is given and empty."""
+        return not self.options.get("columns", "*").strip()
 
     def _stream_schema(self) -> StructType:
         """Return the columns of a stream. Spark does not tell for what it asks: `starting` does."""
         options = StreamOptions.of(self.options)
-        with connect(options.masters) as client:
-            table = client.table(options.table)
-            changes = table.changes(0, columns=options.columns, where=options.where)
-            check_columns(options.table, changes.schema)
-            return from_arrow_schema(changes.schema, prefer_timestamp_ntz=True)
+        table = process_client(options.masters).table(options.table)
+        changes = table.changes(0, columns=options.columns, where=options.where)
+        check_columns(options.table, changes.schema)
+        return from_arrow_schema(changes.schema, prefer_timestamp_ntz=True)
 
     def _asked_at(self) -> int:
         at = self.options.get("at", "0")
@@ -90,7 +97,7 @@ class NyalaSource(DataSource):
         options = ReadOptions(
             table=table,
             masters=masters,
-            columns=tuple(schema.fieldNames()),
+            columns=() if self._counts() else tuple(schema.fieldNames()),
             where=self.options.get("where", ""),
             at=self._asked_at() or self._at,
             arrow=to_arrow_schema(schema, timezone="UTC"),

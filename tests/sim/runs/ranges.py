@@ -242,7 +242,7 @@ class Reader(Client):
     async def _count(self) -> None:
         newest = self._seen.newest
         plan = self.core.plan(self._table(), ReadSpec())
-        parts = await plan.collect(counting=True)
+        parts = await plan.collect(count_only=True)
         rows = sum(n for some in parts for b in some for n in b.column("_count").to_pylist())
         assert plan.at >= newest, f"counted at {plan.at}, after a write at {newest}"
         self._seen.counts.append((plan.at, rows))

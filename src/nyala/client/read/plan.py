@@ -110,13 +110,13 @@ class ReadPlan:
         return await self._run(probe)
 
     async def collect(
-        self, on_header: OnHeader | None = None, *, counting: bool = False
+        self, on_header: OnHeader | None = None, *, count_only: bool = False
     ) -> list[list[pa.RecordBatch]]:
         """Run the read to its end, and fix its time.
 
         Args:
             on_header: called with the header of each server's response.
-            counting: read the number of rows only.
+            count_only: read the number of rows only.
 
         Returns:
             The batches of each token.
@@ -124,8 +124,8 @@ class ReadPlan:
 
         async def read(planned: PlannedTokens) -> list[list[pa.RecordBatch]]:
             tokens = planned.tokens
-            if counting:
-                tokens = [_counting(t) for t in tokens]
+            if count_only:
+                tokens = [counting(t) for t in tokens]
             return await self._reader.collect_all(tokens, on_header)
 
         return await self._run(read)
@@ -193,8 +193,9 @@ class ReadPlan:
                 return found
 
 
-def _counting(token: pb.ScanToken) -> pb.ScanToken:
-    counting = pb.ScanToken()
-    counting.CopyFrom(token)
-    counting.count_only = True
-    return counting
+def counting(token: pb.ScanToken) -> pb.ScanToken:
+    """Return a token that gives the number of rows of another one, counted at the server."""
+    same = pb.ScanToken()
+    same.CopyFrom(token)
+    same.count_only = True
+    return same

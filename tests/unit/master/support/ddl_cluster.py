@@ -64,7 +64,7 @@ class Ddl:
 
     async def count(self, table):
         counting = self.core.plan(table, ReadSpec()).collect
-        return sum(r["_count"] for r in rows_in(await self.ask(counting, counting=True)))
+        return sum(r["_count"] for r in rows_in(await self.ask(counting, count_only=True)))
 
     async def feed(self, table, since, until=0, **more):
         """Return the changes: (operation, key, time) in order of time and key."""

@@ -1,0 +1,19 @@
+"""The client of a process of Spark, kept between tasks and between the planning of jobs."""
+
+from nyala.client.client import Client
+from nyala.client.connection import shared
+
+
+def process_client(masters: str) -> Client:
+    """Return this process' client of a cluster, which is never closed. Any thread.
+
+    Spark uses a Python worker for many tasks, and one for the planning of many jobs: connecting again each
+    time would take longer than most plans.
+
+    Args:
+        masters: addresses of the masters.
+
+    Raises:
+        Unavailable: no master answers.
+    """
+    return Client(shared(masters))
