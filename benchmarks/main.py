@@ -29,6 +29,7 @@ NAMES = (
     "master",
     "journal",
     "coordinator",
+    "security",
 )
 
 

@@ -39,7 +39,7 @@ def masters_of(cluster: MiniCluster, tserver: str) -> set[str]:
         )
         return set(info.master_addresses)
 
-    return run_alone(ask)
+    return run_alone(ask, cluster.masters)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One small cluster and one local Spark session for the whole tier."""
+"""One small cluster, with certificates, and one local Spark session for the whole tier."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from nyala.testing import MiniCluster
 
 @pytest.fixture(scope="session")
 def cluster():
-    with MiniCluster(1, 1) as made:
+    with MiniCluster(1, 1, secure=True) as made:
         yield made
 
 

@@ -13,6 +13,7 @@ import sys
 import msgspec
 import setproctitle
 
+from nyala.cli.security.network import PRIVATE
 from nyala.testing.forkserver import READY, Job
 from nyala.testing.processes import write_pid_file
 
@@ -28,6 +29,7 @@ def main() -> None:
     import nyala.cli.serve  # noqa: F401 - what all of them need
     from nyala.cli.main import app
 
+    os.umask(PRIVATE)
     gc.collect()
     gc.freeze()  # shared memory: no collection writes to it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
@@ -59,7 +61,7 @@ def _detach(job: Job) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     os.chdir(job.dir)
-    log = os.open(job.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    log = os.open(job.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for opened, standard in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(opened, standard)

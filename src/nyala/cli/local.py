@@ -1,6 +1,7 @@
 """`nyala up`, `status`, `down`: a local cluster of real processes in one directory."""
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -37,8 +38,9 @@ def up(
     set: Annotated[
         list[str] | None, typer.Option("--set", help="An option for all servers, name=value.")
     ] = None,
-    secure: Annotated[
-        bool, typer.Option("--secure", help="With TLS; certificates are made in the folder.")
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Without certificates: open to everyone on this machine."),
     ] = False,
 ) -> None:
     """Start a local cluster in the background and wait until it is healthy."""
@@ -52,7 +54,8 @@ def up(
     Options.load(flags=flags)  # fails here and not in six logs
     found = layout.load(dir)
     if found is not None:
-        _check_unchanged(found, dir, base_port, flags, secure)
+        _check_unchanged(found, dir, base_port, flags, insecure)
+        found = _secured(found, dir, insecure)
     if found is not None and _shape(found) != (masters, tservers):
         say(
             "{} holds a cluster of {} masters and {} tablet servers: starting that".format(
@@ -61,27 +64,25 @@ def up(
         )
     port = layout.DEFAULT_BASE if base_port is None else base_port
     planned = found or layout.plan(
-        dir, masters, tservers, base_port=port, options=flags, secure=secure
+        dir, masters, tservers, base_port=port, options=flags, secure=not insecure
     )
     warm_kernels(say)
     with ForkServer() as parent:
         seconds = local_cluster.start(planned, parent, lambda text: say(f"waiting for {text}"))
-    web = next(s.web_address for s in planned.servers if s.role == "master")
+    if not planned.secure:
+        _warn_insecure(dir)
     print(f"nyala is up: {len(planned.servers)} processes, healthy in {seconds:.1f} s")
     print(f"  masters   {planned.masters}")
-    print(f"  web       {'https' if planned.secure else 'http'}://{web}/")
+    print(f"  web       {_link(planned)}")
     print(f"  data      {planned.dir}")
     print(f"next:       export NYALA_MASTERS={planned.masters}")
-    files = planned.client_files
-    for name, value in ({} if files is None else files.variables).items():
-        print(f"            export {name}={value}")
     print(
         "            nyala cluster ksck        nyala table list        nyala down" + dir_hint(dir)
     )
 
 
 def _check_unchanged(
-    found: "Layout", dir: str, base_port: int | None, flags: dict[str, str], secure: bool
+    found: "Layout", dir: str, base_port: int | None, flags: dict[str, str], insecure: bool
 ) -> None:
     """Reject a port or options that an existing cluster does not have: it would start without them.
 
@@ -90,15 +91,15 @@ def _check_unchanged(
         dir: its folder, as given.
         base_port: as given; None: not given.
         flags: options, as given.
-        secure: as given.
+        insecure: as given.
 
     Raises:
         typer.Exit: they differ.
     """
     port = found.base_port
     changes = [] if base_port in (None, port) else [f"--base-port {base_port} (it has {port})"]
-    if secure and not found.secure:
-        changes.append("--secure (it has no certificates)")
+    if insecure and found.secure:
+        changes.append("--insecure (it has certificates)")
     for name, value in flags.items():
         if found.options.get(name) != value:
             has = found.options.get(name, "the default")
@@ -111,6 +112,48 @@ def _check_unchanged(
             f"Options of an existing cluster are changed in {dir}/cluster.json",
             2,
         )
+
+
+def _secured(found: "Layout", dir: str, insecure: bool) -> "Layout":
+    """Return an existing cluster as it is to be started: with certificates, unless some of it runs without.
+
+    Args:
+        found: the cluster.
+        dir: its folder, as given.
+        insecure: it is to go on without, if it has none.
+    """
+    from nyala.testing import processes
+
+    if found.secure or insecure or any(processes.running_pid(s) for s in found.servers):
+        return found
+    say(
+        f"{dir} holds a cluster without certificates, which gets them now; to start it without, use "
+        f"--insecure"
+    )
+    return replace(found, secure=True)
+
+
+def _warn_insecure(dir: str) -> None:
+    say(
+        "WARNING: this cluster has no certificates and no encryption: every user and program of this machine "
+        f"may read and change all its data. To secure it: nyala down{dir_hint(dir)}, then "
+        f"nyala up{dir_hint(dir)}"
+    )
+
+
+def _link(planned: "Layout") -> str:
+    """Return a link to the pages of the first master, and what it is good for."""
+    from nyala.cli.security.web import link
+    from nyala.client.credentials import credentials_for
+    from nyala.common.errors import NyalaError
+
+    address = next(s.web_address for s in planned.servers if s.role == "master")
+    if not planned.secure:
+        return link(address, None)
+    try:
+        return f"{link(address, credentials_for(planned.masters))}   (one login; others: nyala web)"
+    except NyalaError as err:  # the cluster is up all the same
+        return f"https://{address}/   ({err.message})"
 
 
 def _shape(found: "Layout") -> tuple[int, int]:
@@ -170,6 +213,7 @@ def down(
     ] = False,
 ) -> None:
     """Stop a local cluster; its data are kept unless requested otherwise."""
+    from nyala.security import known
     from nyala.testing import layout, processes
 
     found = layout.load(dir)
@@ -181,5 +225,6 @@ def down(
         + (f": {', '.join(stopped)}" if stopped else " (none ran)")
     )
     if delete_data:
+        known.forget(found.public_addresses, found.client_files)
         shutil.rmtree(found.dir)
         print(f"removed {found.dir}")

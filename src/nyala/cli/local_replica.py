@@ -93,7 +93,7 @@ def copy_from_remote(
         return await copy_to_directory(server, group, source, force=force, on_progress=on_progress)
 
     say(f"copying {group} from {source} into {dir} of the {kind}")
-    done = run_alone(work)
+    done = run_alone(work, source)
     if done.may_lose:
         say(f"what may be lost: {done.may_lose}")
     facts = {

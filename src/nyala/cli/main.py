@@ -29,7 +29,7 @@ from nyala.cli import (
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
-from nyala.cli.security import cert
+from nyala.cli.security import cert, web
 from nyala.cli.suggest import Tree
 from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
@@ -43,6 +43,7 @@ app = typer.Typer(
 app.command("up")(local.up)
 app.command("status")(local.status)
 app.command("down")(local.down)
+app.command("web")(web.web)
 app.command("init")(cert.init)
 app.add_typer(cert.app, name="cert")
 app.command("sql")(sql.sql)

@@ -19,7 +19,6 @@ import typer
 from nyala.__main__ import INTERRUPTED, raise_between_imports
 from nyala.common.errors import NyalaError
 from nyala.env.monotonic import command as beginning
-from nyala.security.files import CA_VARIABLE
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,21 +36,16 @@ class Format(StrEnum):
 
 
 def local_masters(given: str) -> str:
-    """Return the given masters, or those of the local cluster if none are given; use its credentials.
+    """Return the given masters, or those of the local cluster if none are given.
 
     Raises:
         typer.Exit: none are given, and there is no local cluster.
     """
-    if given and CA_VARIABLE in os.environ:
+    if given:
         return given
     from nyala.testing import layout
 
     found = layout.load(DEFAULT_DIR)
-    files = None if found is None else found.client_files
-    if found is not None and files is not None and given in ("", found.masters):
-        os.environ.update(files.variables)
-    if given:
-        return given
     if found is None:
         raise fail(
             "no master address: --masters is not given, NYALA_MASTERS is not set, and there is no local "
@@ -88,7 +82,7 @@ def dir_hint(dir: str) -> str:
     return "" if dir == DEFAULT_DIR else f" --dir {shlex.quote(dir)}"
 
 
-IDS = ("id", "uuid", "tablet")
+IDS = ("id", "uuid", "tablet", "link")
 """Columns that users copy from: never truncated or wrapped."""
 PLAIN = ("pid", "at", "timestamp", "epoch")
 """Numeric columns that users copy from: no thousands separators."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 import uvloop
 
 from nyala.cli.output import describe_os_error
-from nyala.cli.security.network import Network
+from nyala.cli.security.network import PRIVATE, Network
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
@@ -135,6 +136,7 @@ def _run(
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
+    os.umask(PRIVATE)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
@@ -171,8 +173,7 @@ async def _serve(
         RpcMetrics(env.clock, metrics.registry), credentials,
     )  # fmt: skip
     facts = server_facts(role, server, addresses, metrics)
-    tls = None if credentials is None else credentials.server_context()
-    web = WebServer(facts, network.listen_on(addresses.web), tls) if addresses.web else None
+    web = WebServer(facts, network.listen_on(addresses.web), credentials) if addresses.web else None
     if credentials is not None:
         env.tasks.spawn(_watch(env, credentials), "watch credentials")
     closing: list[Callable[[], Coroutine[Any, Any, object]]] = [rpc.close, env.tasks.close]

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import Format, FormatOption, fail, show, verb
-from nyala.cli.security.network import Network
+from nyala.cli.security.network import Ca, Cert, Key, Network
 from nyala.common.addresses import to_bind
 from nyala.common.errors import InvalidArgument
-from nyala.security.files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE
 
 master = typer.Typer(no_args_is_help=True, help="Master processes.")
 tserver = typer.Typer(no_args_is_help=True, help="Tablet server processes.")
@@ -29,21 +28,6 @@ WebAddress = Annotated[
 ]
 Masters = Annotated[
     str, typer.Option("--master-addresses", help="Public addresses of all masters.")
-]
-Ca = Annotated[
-    str,
-    typer.Option(
-        "--ca", envvar=CA_VARIABLE, help="Certificate of the cluster's authority (ca.crt)."
-    ),
-]
-Cert = Annotated[
-    str,
-    typer.Option(
-        "--cert", envvar=CERT_VARIABLE, help="Certificate of this server; see nyala cert."
-    ),
-]
-Key = Annotated[
-    str, typer.Option("--key", envvar=KEY_VARIABLE, help="Private key of the certificate.")
 ]
 Bind = Annotated[
     str,

@@ -48,7 +48,7 @@ def survivors(
         found = await of_tablets(env, await _endpoints(env, masters), wanted)
         return {t: alive for t, alive in found.items() if wanted or not has_majority(alive)}
 
-    found = run_alone(inspect)
+    found = run_alone(inspect, masters)
     rows = [
         _row(t, survivor, has_majority(alive)) for t, alive in found.items() for survivor in alive
     ]
@@ -125,7 +125,8 @@ def unsafe_change_config(
             raise fail("nothing was changed; use --force to proceed", 2)
         return todo, None if dry_run else await execute(env, todo)
 
-    todo, outcome = run_alone(work)
+    servers = f"{server},{masters}" if ":" in server else masters
+    todo, outcome = run_alone(work, servers)
     _print_outcome(todo, outcome, format)
 
 

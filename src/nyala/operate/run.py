@@ -15,14 +15,21 @@ T = TypeVar("T")
 TIMEOUT_MS = 15_000
 
 
-def run_alone(work: "Callable[[Env], Coroutine[Any, Any, T]]") -> T:
-    """Return what `work` returns, on a loop of its own. Warnings that it logs are lines on standard error."""
-    from nyala.env.env import system_env  # imports are slow: each verb imports only its own modules
-    from nyala.security.credentials import credentials_of_environment
+def run_alone(work: "Callable[[Env], Coroutine[Any, Any, T]]", servers: str = "") -> T:
+    """Return what `work` returns, on a loop of its own. Warnings that it logs are lines on standard error.
+
+    Args:
+        work: the coroutine.
+        servers: addresses of servers that it calls; empty: none.
+    """
+    from nyala.client.credentials import (
+        credentials_for,  # slow: each verb imports only its own modules
+    )
+    from nyala.env.env import system_env
     from nyala.wire.channels import GrpcRpc
 
     async def main() -> T:
-        rpc = GrpcRpc(credentials=credentials_of_environment())
+        rpc = GrpcRpc(credentials=credentials_for(servers) if servers else None)
         env = system_env(rpc)
         try:
             return await work(env)

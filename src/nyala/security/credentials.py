@@ -9,7 +9,7 @@ import ssl
 from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument
-from nyala.security.files import CredentialFiles, files_of_environment
+from nyala.security.files import CredentialFiles
 from nyala.security.principal import Principal
 
 
@@ -44,6 +44,8 @@ class Credentials:
         self._state = self._stat()
         self.pem, self.principal = _read(files)
         self._contexts = {server: _context(server) for server in (False, True)}
+        self._web = _context(server=True)
+        self._web.verify_mode = ssl.CERT_OPTIONAL
         self._apply()
 
     def refresh(self) -> bool:
@@ -73,8 +75,20 @@ class Credentials:
         self.refresh()
         return self._contexts[True]
 
+    def web_context(self) -> ssl.SSLContext:
+        """Return the TLS context of a web port, whose clients may have no certificate, as browsers."""
+        self.refresh()
+        return self._web
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Names and addresses that the certificate carries, in lower case: those of a server."""
+        from nyala.security.verify import hosts
+
+        return frozenset(h.lower() for h in hosts(self.pem.cert))
+
     def _apply(self) -> None:
-        for context in self._contexts.values():
+        for context in (*self._contexts.values(), self._web):
             context.load_cert_chain(self.files.cert, self.files.key)
             context.load_verify_locations(cadata=self.pem.ca.decode())
 
@@ -100,13 +114,3 @@ def _read(files: CredentialFiles) -> tuple[Pem, Principal]:
     from nyala.security.verify import read  # slow to import, and most processes have no credentials
 
     return read(files)
-
-
-def credentials_of_environment() -> Credentials | None:
-    """Return the credentials that NYALA_CA, NYALA_CERT and NYALA_KEY name; None: none is set.
-
-    Raises:
-        InvalidArgument: some are set and others are not, or the files are invalid.
-    """
-    files = files_of_environment()
-    return None if files is None else Credentials(files)

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from nyala.common.errors import InvalidArgument
 
 CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "NYALA_CA", "NYALA_CERT", "NYALA_KEY"
 VARIABLES = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE)
+ENVIRONMENT = "the environment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,23 @@ class CredentialFiles:
         ca: certificate of the authority.
         cert: certificate of the process.
         key: private key of it.
+        source: what names them: `ENVIRONMENT`, a file (`security/known.py`), or empty: the caller.
     """
 
     ca: str
     cert: str
     key: str
+    source: str = field(default="", compare=False)
 
     @property
     def variables(self) -> dict[str, str]:
         """The environment variables that name them."""
         return dict(zip(VARIABLES, (self.ca, self.cert, self.key), strict=True))
+
+    @property
+    def options(self) -> list[str]:
+        """The options of a server's command that name them."""
+        return ["--ca", self.ca, "--cert", self.cert, "--key", self.key]
 
 
 def named_files(ca: str | None, cert: str | None, key: str | None) -> CredentialFiles | None:
@@ -63,4 +71,5 @@ def files_of_environment(environ: Mapping[str, str] | None = None) -> Credential
         InvalidArgument: some are set and others are not.
     """
     known = os.environ if environ is None else environ
-    return named_files(*(known.get(variable, "") for variable in VARIABLES))
+    named = named_files(*(known.get(variable, "") for variable in VARIABLES))
+    return None if named is None else replace(named, source=ENVIRONMENT)

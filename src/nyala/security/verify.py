@@ -66,6 +66,17 @@ def uris(certificate: x509.Certificate) -> list[str]:
     return list(names.get_values_for_type(x509.UniformResourceIdentifier))
 
 
+def hosts(pem: bytes) -> list[str]:
+    """Return the names and addresses in the subject alternative name of a certificate, as PEM."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    numbers = names.get_values_for_type(x509.IPAddress)
+    return [*names.get_values_for_type(x509.DNSName), *map(str, numbers)]
+
+
 def _bytes(path: str) -> bytes:
     try:
         return Path(path).read_bytes()

@@ -141,8 +141,7 @@ def _job(layout: Layout, server: ServerSpec, bound: bool) -> Job:
         "--master-addresses", layout.masters,
     ]  # fmt: skip
     files = layout.server_files
-    if files is not None:
-        words += ["--ca", files.ca, "--cert", files.cert, "--key", files.key]
+    words += [] if files is None else files.options
     for name, value in layout.options.items():
         words += ["--set", f"{name}={value}"]
     return Job(words, layout.dir, server.log, pid_file(server), bound)

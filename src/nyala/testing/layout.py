@@ -95,6 +95,11 @@ class Layout:
         )
 
     @property
+    def public_addresses(self) -> list[str]:
+        """Addresses of its servers for clients."""
+        return [s.address for s in self.servers]
+
+    @property
     def base_port(self) -> int:
         """Port of the first tablet server."""
         return int(self.server("tserver-0").address.rpartition(":")[2])
@@ -112,7 +117,9 @@ class Layout:
 
     def save(self) -> None:
         """Write the state file, so that `status` and `down` find the cluster."""
-        Path(self.dir, STATE_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+        path = Path(self.dir, STATE_FILE)
+        path.touch(mode=0o600)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)))
 
 
 def load(directory: str) -> Layout | None:

@@ -1,9 +1,11 @@
 """Starts a local cluster of real processes and waits until it is healthy."""
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from nyala.client.connection import Connection
@@ -12,11 +14,14 @@ from nyala.client.credentials import remember
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut
 from nyala.env.rpc import Method
+from nyala.security import known
 from nyala.testing import processes
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import CERTS, Layout, ServerSpec, ports_in_use
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 HEALTHY_TIMEOUT_S = 120.0
 ANSWER_MS = 5_000
@@ -46,7 +51,7 @@ def start(
         TimedOut: not healthy in time; the error names the missing condition.
     """
     began = time.monotonic()
-    os.makedirs(layout.dir, exist_ok=True)
+    Path(layout.dir).mkdir(mode=0o700, parents=True, exist_ok=True)
     stopped = [s for s in layout.servers if processes.running_pid(s) is None]
     taken = ports_in_use(a for s in stopped for a in s.addresses)
     if taken:
@@ -55,6 +60,7 @@ def start(
             "other ports with --base-port"
         )
     use_credentials(layout)
+    _note_credentials(layout)
     layout.save()
     if stopped:
         forkserver.start(layout, stopped)
@@ -72,6 +78,19 @@ def use_credentials(layout: Layout) -> None:
     hosts = dict.fromkeys(addresses.parse(a)[0] for s in layout.servers for a in s.addresses)
     issue.local_cluster(os.path.join(layout.dir, CERTS), [*hosts, "localhost"])
     remember(layout.masters, files)
+
+
+def _note_credentials(layout: Layout) -> None:
+    """Note the credentials for later processes of this user; those of an earlier cluster are forgotten."""
+    files = layout.client_files
+    if files is None:
+        known.forget(layout.public_addresses)
+    elif known.record(layout.public_addresses, files) is None:
+        log.warning(
+            "the certificate of this cluster cannot be noted for other processes of this user, because no "
+            "folder can be written to; set XDG_DATA_HOME to a folder of this user, or set %s for them",
+            ", ".join(files.variables),
+        )
 
 
 def wait_healthy(

@@ -10,6 +10,7 @@ from typing import Self
 
 from nyala.client import Client, connect
 from nyala.common.errors import NotFound, Unavailable
+from nyala.security import known
 from nyala.testing import layout, local_cluster, processes
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.warm import warm_kernels
@@ -29,8 +30,8 @@ class MiniCluster:
         tservers: number of tablet servers.
         dir: data directory, kept; None: a temporary directory, removed at the end.
         options: options of every server, for instance {"flush_bytes": "1000000"}.
-        secure: connections are encrypted, and need certificates; clients of this process find theirs,
-            others need `environment`.
+        secure: connections are encrypted, and need certificates, which all processes of this user find.
+            Without, as by default, tests take less time.
 
     Raises:
         TimedOut, Unavailable: not healthy in time; with the end of a server's log.
@@ -81,6 +82,7 @@ class MiniCluster:
     def close(self) -> None:
         """Stop every process; remove the data if the directory is temporary."""
         processes.stop(self._layout)
+        known.forget(self._layout.public_addresses, self._layout.client_files)
         self._parent.close()
         self._reserved.close()
         if self._temporary:

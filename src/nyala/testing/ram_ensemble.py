@@ -70,8 +70,15 @@ def job(ensemble: Layout, server: ServerSpec, *, bound: bool = False) -> Job:
         bound: it ends with the process that starts it.
     """
     words = ["ram", server.role, "run", "--address", server.address,
-             "--masters", ensemble.options["masters"]]  # fmt: skip
+             "--masters", ensemble.options["masters"], *_credentials(ensemble)]  # fmt: skip
     return Job(words, ensemble.dir, server.log, processes.pid_file(server), bound)
+
+
+def _credentials(ensemble: Layout) -> list[str]:
+    """Return the options that name the certificate of the cluster's servers; none if it is not secure."""
+    cluster = layout.load(str(Path(ensemble.dir).parent))
+    files = None if cluster is None else cluster.server_files
+    return [] if files is None else files.options
 
 
 def start(

@@ -5,11 +5,11 @@ import contextlib
 from dataclasses import dataclass
 
 from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.credentials import credentials_for
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env, system_env
-from nyala.security.credentials import credentials_of_environment
 from nyala.testing import processes
 from nyala.testing.layout import Layout
 from nyala.testing.ram_ensemble import COORDINATOR, ENSEMBLE, JOURNAL
@@ -81,7 +81,7 @@ def read_state(ensemble: Layout) -> EnsembleState:
 
 
 async def _read(ensemble: Layout) -> EnsembleState:
-    rpc = GrpcRpc(RpcLimits(), credentials_of_environment())
+    rpc = GrpcRpc(RpcLimits(), credentials_for(ensemble.options["masters"]))
     env = system_env(rpc)
     state = EnsembleState([], [])
     for s in ensemble.servers:

@@ -77,6 +77,16 @@ def overview(
     return _page(title, f"<table>\n{rows}\n</table>\n", {**own, **links})
 
 
+def message(title: str, body: str) -> str:
+    """Return a page without links.
+
+    Args:
+        title: title of the page.
+        body: HTML.
+    """
+    return _page(f"nyala: {title}", f"{body}\n", {})
+
+
 def _page(title: str, body: str, links: Mapping[str, str]) -> str:
     name = escape(title)
     items = "\n".join(_link(text, to) for text, to in links.items())

@@ -1,13 +1,11 @@
 """The web port of a process: status pages, `/healthz` and `/metrics`, on the event loop of the process.
 
-Read-only. Without TLS it listens on loopback and accepts only requests with a loopback Host header, which
-prevents DNS rebinding. With TLS each client needs a certificate of the cluster.
+Read-only, except that logins begin (`web/access.py`). Without TLS it listens on loopback only.
 """
 
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
@@ -21,13 +19,21 @@ from starlette.routing import Route
 
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.security.credentials import Credentials
+from nyala.web.access import LoginGuard, LoopbackGuard, WebGuard
+from nyala.web.connection import WebConnection
 from nyala.web.pages import STYLE, Listing, listing, overview
 
+HANDSHAKE_S = 5.0
+"""Time, in seconds, for the TLS handshake of an accepted connection."""
 Page = Callable[[Request], Awaitable[Response]]
 
 _SECURITY = {
-    "content-security-policy": "default-src 'self'; frame-ancestors 'none'",
+    "content-security-policy": (
+        "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
+    ),
     "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
 
@@ -54,12 +60,12 @@ class Facts:
     listings: Mapping[str, Callable[[], Listing]] = field(default_factory=dict)
 
 
-def application(facts: Facts, *, secured: bool = False) -> Starlette:
+def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
     """Return the web application of a process.
 
     Args:
         facts: its status.
-        secured: clients have certificates, so that any Host header is accepted.
+        guard: checks its callers.
     """
 
     async def healthz(request: Request) -> Response:
@@ -87,31 +93,28 @@ def application(facts: Facts, *, secured: bool = False) -> Starlette:
         return answer
 
     pages = {path: of_listing(read) for path, read in facts.listings.items()}
-    pages |= {"/": index, "/healthz": healthz, "/metrics": metrics, "/style.css": style}
-    return Starlette(routes=[Route(path, _guarded(page, secured)) for path, page in pages.items()])
+    pages |= {"/": index, "/healthz": healthz, "/metrics": metrics}
+    routes = [Route(path, _answer(page, guard)) for path, page in pages.items()]
+    routes.append(Route("/style.css", _answer(style, None)))
+    if isinstance(guard, LoginGuard):
+        routes += [
+            Route("/login", _answer(guard.form, None), methods=["GET"]),
+            Route("/login", _answer(guard.log_in, None), methods=["POST"]),
+            Route("/login-links", _answer(guard.new_link, None), methods=["POST"]),
+        ]
+    return Starlette(routes=routes)
 
 
-def _guarded(page: Page, secured: bool) -> Page:
+def _answer(page: Page, guard: WebGuard | None) -> Page:
+    """Return a page with the headers of all pages, for callers whom the guard accepts; None: for all."""
+
     async def answer(request: Request) -> Response:
-        if not secured and not _loopback(request.headers.get("host", "")):
-            return PlainTextResponse("this page is served to loopback names only\n", 400)
-        response = await page(request)
+        refusal = None if guard is None else guard.refusal(request)
+        response = await page(request) if refusal is None else refusal
         response.headers.update(_SECURITY)
         return response
 
     return answer
-
-
-def _loopback(host: str) -> bool:
-    try:
-        addresses.require_loopback(host if _has_port(host) else f"{host}:80")
-    except NyalaError:
-        return False
-    return True
-
-
-def _has_port(host: str) -> bool:
-    return ":" in host.rpartition("]")[2]
 
 
 class WebServer:
@@ -120,12 +123,12 @@ class WebServer:
     Args:
         facts: returns the status of the process.
         address: host:port, loopback only unless there is TLS; port 0 picks a free one.
-        tls: context of a server, which requires certificates of clients; None: no encryption.
+        credentials: of the server, for TLS; callers then need a certificate or a login. None: no encryption.
     """
 
-    def __init__(self, facts: Facts, address: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, facts: Facts, address: str, credentials: Credentials | None = None) -> None:
         self._facts = facts
-        self._tls = tls
+        self._credentials = credentials
         self.address = address
         """Listen address; with the actual port once started."""
         self._server: _Uvicorn | None = None
@@ -138,16 +141,17 @@ class WebServer:
             Forbidden: not a loopback address, and no TLS.
             InvalidArgument: not an address, or its port is in use.
         """
-        secured = self._tls is not None
-        sock = _bind(self.address, secured)
+        known = self._credentials
+        sock = _bind(self.address, known is not None)
         host, port = sock.getsockname()[:2]
         self.address = addresses.join(host, port)
+        guard = LoopbackGuard() if known is None else LoginGuard(lambda: known.hosts, port)
         config = uvicorn.Config(
-            application(self._facts, secured=secured), lifespan="off", ws="none", log_config=None,
+            application(self._facts, guard), lifespan="off", ws="none", log_config=None, http=WebConnection,
             access_log=False, server_header=False, limit_concurrency=64, timeout_graceful_shutdown=1,
         )  # fmt: skip
         config.load()
-        config.ssl = self._tls
+        config.ssl = None if known is None else known.web_context()
         self._server = _Uvicorn(config)
         self._task = asyncio.create_task(self._server.serve([sock]), name="web")
         return self.address
@@ -161,7 +165,24 @@ class WebServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn without its signal handlers."""
+    """Uvicorn without its signal handlers, and with a limit for TLS handshakes."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        config, loop = self.config, asyncio.get_running_loop()
+        assert sockets is not None
+
+        def made() -> WebConnection:
+            return WebConnection(config, self.server_state, self.lifespan.state, loop)
+
+        limit = None if config.ssl is None else HANDSHAKE_S
+        self.servers = [
+            await loop.create_server(
+                made, sock=sock, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=limit
+            )
+            for sock in sockets
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

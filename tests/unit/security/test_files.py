@@ -12,9 +12,9 @@ from cryptography import x509
 from nyala.common.errors import AlreadyPresent, Corrupt, InvalidArgument, NotFound
 from nyala.security import authority as authorities
 from nyala.security import issue, verify
-from nyala.security.credentials import Credentials, credentials_of_environment
+from nyala.security.credentials import Credentials
 from nyala.security.describe import describe
-from nyala.security.files import CredentialFiles, files_of_environment, named_files
+from nyala.security.files import ENVIRONMENT, CredentialFiles, files_of_environment, named_files
 from nyala.security.principal import AccessRole
 from tests.unit.security.certificates import authority, server_files, user_files
 
@@ -179,6 +179,6 @@ def test_all_three_files_are_named_or_none(monkeypatch):
         files_of_environment({"NYALA_KEY": "k"})
     for variable, value in server_files().variables.items():
         monkeypatch.setenv(variable, value)
-    found = credentials_of_environment()
-    assert found is not None
-    assert found.principal.role is AccessRole.SERVER
+    found = files_of_environment()
+    assert found == server_files()
+    assert found.source == ENVIRONMENT

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from nyala.cli.output import MastersOption, verb
+from nyala.cli.security.network import Ca, Cert, Key, Network
 
 if TYPE_CHECKING:
     from nyala.client.journal.coroutines import AsyncJournal
@@ -51,7 +52,9 @@ OnEnd = Callable[["NyalaError"], object]
 Make = Callable[["Env", "AsyncJournal", OnEnd], RamProcess]
 
 
-def _run(role: str, address: str, masters: str, journal: str, make: Make) -> int:
+def _run(
+    role: str, address: str, masters: str, journal: str, network: Network, make: Make
+) -> int:  # fmt: skip
     """Run a process until SIGTERM or SIGINT; return the exit status.
 
     Args:
@@ -59,6 +62,7 @@ def _run(role: str, address: str, masters: str, journal: str, make: Make) -> int
         address: at which it serves.
         masters: addresses of the masters.
         journal: name of the journal.
+        network: its credentials.
         make: makes what it runs.
     """
     import uvloop
@@ -71,14 +75,16 @@ def _run(role: str, address: str, masters: str, journal: str, make: Make) -> int
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
     try:
-        uvloop.run(_serve(role, address, masters.split(","), journal, make))
+        uvloop.run(_serve(role, address, masters.split(","), journal, network, make))
     except NyalaError as err:
         print(f"nyala ram {role}: {err.message}", file=sys.stderr)
         return err.exit_status
     return 0
 
 
-async def _serve(role: str, address: str, masters: list[str], journal: str, make: Make) -> None:
+async def _serve(
+    role: str, address: str, masters: list[str], journal: str, network: Network, make: Make
+) -> None:
     """Serve until a stop signal.
 
     Args:
@@ -86,6 +92,7 @@ async def _serve(role: str, address: str, masters: list[str], journal: str, make
         address: at which it serves.
         masters: addresses of the masters.
         journal: name of the journal.
+        network: its credentials.
         make: makes what it runs.
 
     Raises:
@@ -94,16 +101,12 @@ async def _serve(role: str, address: str, masters: list[str], journal: str, make
     from nyala.common.errors import NyalaError
     from nyala.env.env import system_env
     from nyala.ram.coordinator import open_journal
-    from nyala.security.credentials import credentials_of_environment
-    from nyala.security.policy import require_server
     from nyala.wire.channels import GrpcRpc
     from nyala.wire.limits import RpcLimits
     from nyala.wire.server import GrpcServer
 
     limits = RpcLimits()
-    credentials = credentials_of_environment()
-    if credentials is not None:
-        require_server(credentials.principal)
+    credentials = network.credentials
     rpc = GrpcRpc(limits, credentials)
     env = system_env(rpc)
     closing: list[Callable[[], Awaitable[object]]] = [rpc.close, env.tasks.close]
@@ -135,6 +138,9 @@ async def _serve(role: str, address: str, masters: list[str], journal: str, make
 def coordinator_run(
     address: Address,
     masters: MastersOption = "",
+    ca: Ca = "",
+    cert: Cert = "",
+    key: Key = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
     timeout_ms: Annotated[
@@ -152,7 +158,9 @@ def coordinator_run(
     def make(env: "Env", opened: "AsyncJournal", on_end: OnEnd) -> RamProcess:
         return Coordinator(env, config, opened, on_end=on_end)
 
-    raise typer.Exit(_run("coordinator", address, masters, journal, make))
+    raise typer.Exit(
+        _run("coordinator", address, masters, journal, Network.of(ca, cert, key, ""), make)
+    )
 
 
 @server.command("run")
@@ -160,6 +168,9 @@ def coordinator_run(
 def server_run(
     address: Address,
     masters: MastersOption = "",
+    ca: Ca = "",
+    cert: Cert = "",
+    key: Key = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
     roles: Annotated[str, typer.Option(help="master, backup, or both.")] = "master,backup",
@@ -182,4 +193,4 @@ def server_run(
         alive = partial(note_alive, opened, ensemble, address)
         return StorageServer(env, config, calls, alive, on_end=on_end)
 
-    raise typer.Exit(_run("server", address, masters, journal, make))
+    raise typer.Exit(_run("server", address, masters, journal, Network.of(ca, cert, key, ""), make))

@@ -1,12 +1,33 @@
 """Network of a server process: its credentials, and the host that it listens on."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import typer
 
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument
 from nyala.security.credentials import Credentials
-from nyala.security.files import named_files
+from nyala.security.files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, named_files
 from nyala.security.policy import require_server
+
+PRIVATE = 0o077
+"""Mode bits that the files and folders of a server do not have: they are for its user only."""
+Ca = Annotated[
+    str,
+    typer.Option(
+        "--ca", envvar=CA_VARIABLE, help="Certificate of the cluster's authority (ca.crt)."
+    ),
+]
+Cert = Annotated[
+    str,
+    typer.Option(
+        "--cert", envvar=CERT_VARIABLE, help="Certificate of this server; see nyala cert."
+    ),
+]
+Key = Annotated[
+    str, typer.Option("--key", envvar=KEY_VARIABLE, help="Private key of the certificate.")
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ what it reads there, so a folder that another user could have written to is neve
 
 import logging
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from nyala.common.errors import InvalidArgument
+from nyala.common.folders import own
 
 VARIABLE = "NUMBA_CACHE_DIR"
 """Environment variable with a folder that is used instead; numba's own."""
@@ -52,11 +52,11 @@ def folder() -> Path:
 
 @cache
 def _own() -> Path:
-    for place in _of_user():
-        if _prepare(place):
-            return place
-    place = Path(tempfile.gettempdir(), f"nyala-{os.geteuid()}", "kernels")
-    if not (_prepare(place.parent) and _prepare(place)):
+    base = own.of_user("XDG_CACHE_HOME", ".cache")
+    if base is not None and own.prepare(base / "kernels"):
+        return base / "kernels"
+    place = own.temporary() / "kernels"
+    if not (own.prepare(place.parent) and own.prepare(place)):
         try:
             place = Path(tempfile.mkdtemp(prefix="nyala-kernels-"))
         except OSError as err:
@@ -71,31 +71,3 @@ def _own() -> Path:
     )
     os.environ[VARIABLE] = str(place)  # for the processes that this one starts, without the warning
     return place
-
-
-def _of_user() -> Iterator[Path]:
-    """Return the folder below the user's cache folder; none if there is no such folder."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if given.is_absolute():
-        yield given / "nyala" / "kernels"
-        return
-    try:
-        yield Path.home() / ".cache" / "nyala" / "kernels"
-    except RuntimeError:  # neither HOME nor an entry for the user
-        return
-
-
-def _prepare(place: Path) -> bool:
-    """Make a folder; return whether it can be written to by this user, and by no other one."""
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = place.lstat()
-        others = stat.S_IWGRP | stat.S_IWOTH
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            return False
-        if found.st_mode & others:
-            return False
-        tempfile.TemporaryFile(dir=place).close()
-    except OSError:
-        return False
-    return True

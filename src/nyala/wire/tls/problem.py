@@ -6,7 +6,9 @@ import ssl
 
 from nyala.common import addresses
 from nyala.common.errors import NyalaError
+from nyala.security import known
 from nyala.security.credentials import Credentials
+from nyala.security.files import ENVIRONMENT, VARIABLES
 
 HANDSHAKE_S = 1.0
 """Time for the handshake, and for the server's answer to the certificate, in seconds."""
@@ -28,9 +30,10 @@ async def tls_problem(address: str, credentials: Credentials | None) -> str:
         return (
             f"its certificate does not fit: {err.verify_message}; check that ca is the ca.crt of this "
             f"cluster, and that the certificate of the server names the host {host} (nyala cert show)"
+            + _noted(credentials)
         )
     except ssl.SSLError:
-        return "" if credentials is None else "it does not use TLS; omit ca, cert and key"
+        return "" if credentials is None else f"it does not use TLS; {_way_without(credentials)}"
     except (OSError, TimeoutError, NyalaError, UnicodeError):
         return ""
     try:
@@ -49,7 +52,8 @@ async def _answer_to_certificate(
     if credentials is None:
         return (
             "it accepts encrypted connections only; give ca, cert and key, or set NYALA_CA, NYALA_CERT and "
-            "NYALA_KEY"
+            f"NYALA_KEY. None are noted for this user in {known.usual_folder()}: nyala up notes them for the "
+            "user who runs it, whom another user asks for a certificate (nyala cert user)"
         )
     try:
         async with asyncio.timeout(HANDSHAKE_S):
@@ -62,7 +66,27 @@ async def _answer_to_certificate(
         return ""
     return (
         f"it refuses the certificate {credentials.files.cert}; use one that its own authority has made "
-        "(nyala cert user)"
+        "(nyala cert user)" + _noted(credentials)
+    )
+
+
+def _way_without(credentials: Credentials) -> str:
+    """Return how to connect without these credentials."""
+    source = credentials.files.source
+    if not source:
+        return "omit ca, cert and key"
+    if source == ENVIRONMENT:
+        return f"unset {', '.join(VARIABLES)}"
+    return f"remove {source}, which an earlier cluster at this address left"
+
+
+def _noted(credentials: Credentials | None) -> str:
+    """Return what to do if the credentials are those noted for an earlier cluster; empty: they are not."""
+    source = "" if credentials is None else credentials.files.source
+    if source in ("", ENVIRONMENT):
+        return ""
+    return (
+        f". The certificates are those that {source} names; remove it if the cluster is another one"
     )
 
 

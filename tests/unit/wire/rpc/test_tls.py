@@ -4,15 +4,12 @@ import asyncio
 import contextlib
 import shutil
 import ssl
-import urllib.error
-import urllib.request
 
 import grpc
 import pyarrow as pa
 import pyarrow.flight
 import pytest
 import uvloop
-from prometheus_client import CollectorRegistry
 
 from nyala.common.errors import Forbidden, NyalaError, Unavailable
 from nyala.common.ids import ServerUuid
@@ -22,7 +19,6 @@ from nyala.security import issue
 from nyala.security.credentials import Credentials
 from nyala.security.files import CredentialFiles
 from nyala.security.principal import AccessRole
-from nyala.web.server import Facts, WebServer
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.flight import FlightData
@@ -291,33 +287,6 @@ def test_peer_port_takes_frames_of_servers_only(sender, accepted):
             await eventually(lambda: bool(got), "a frame has arrived")
             rounds = [m.round for batch in got for _, m in batch.messages]
             assert rounds == [1 if accepted else 2]
-
-    uvloop.run(scenario())
-
-
-def test_web_pages_need_a_certificate():
-    facts = Facts("nyala", lambda: None, dict, dict, CollectorRegistry())
-
-    def page(address, certificate):
-        context = ssl.create_default_context(cafile=server_files().ca)
-        if certificate is not None:
-            context.load_cert_chain(certificate.cert, certificate.key)
-        with urllib.request.urlopen(
-            f"https://{address}/healthz", context=context, timeout=10
-        ) as answer:
-            return answer.read()
-
-    async def scenario():
-        web = WebServer(facts, "127.0.0.1:0", server().server_context())
-        address = await web.start()
-        try:
-            found = await asyncio.to_thread(page, address, user_files(AccessRole.READER))
-            assert found == b"ok\n"
-            for other in (None, user_files(AccessRole.ADMIN, "other")):
-                with pytest.raises((OSError, urllib.error.URLError)):
-                    await asyncio.to_thread(page, address, other)
-        finally:
-            await web.stop()
 
     uvloop.run(scenario())
 

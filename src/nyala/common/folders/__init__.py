@@ -1,0 +1,1 @@
+"""Folders in which programs of a user keep files for later ones."""
