@@ -69,7 +69,7 @@ def test_no_row_is_written_while_one_tablet_is_not_prepared_and_retry_takes_a_hi
 
 
 def test_attempt_that_meets_a_busy_tablet_ends_at_once_and_is_tried_again():
-    """What it has prepared elsewhere is undone, so that two tablets cannot wait for each other."""
+    """Its other tablets are unprepared, so that two tablets cannot wait for each other."""
 
     async def work(term):
         assert (await term.commit(2)).kind == Kind.COMMITTED, "one server leads both"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.common.steps import advance
+from nyala.storage.steps import advance
 from nyala.tablet.files import transaction_ops
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.files.transaction_ops import (
