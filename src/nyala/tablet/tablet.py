@@ -10,10 +10,10 @@ from functools import partial
 from nyala.common.errors import Unavailable
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import CommittedOperation, PreparedTransaction
-from nyala.common.steps import to_end
 from nyala.env.files import Files
 from nyala.storage.checkpoint import Checkpoint
 from nyala.storage.flush_point import LogPoint, StoredFlushPoint
+from nyala.storage.steps import to_end
 from nyala.tablet.files import diskrowset, manifest, replicated_ops, transaction_ops
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.manifest import Manifest, TabletInfo

@@ -28,7 +28,7 @@ from tests.sim.world.loop import SimLoop, run, seeded
 TELLERS, ACCOUNTS, BALANCE = 3, 4, 100
 FIRST_OTHER_KEY = 1000
 """Keys from here on are written outside of transactions."""
-ATTEMPTS = 3
+ATTEMPTS, PAUSE_MS = 3, 50
 NO_CHANGES = ChangeRates()
 
 
@@ -143,6 +143,7 @@ class Bank:
                 return True
             if fate == "lost before":
                 break  # the tablets learn by themselves that there is no decision
+            await self._tasks.sleep_ms(PAUSE_MS)
         await self._each(tablets, lambda t: self.table.drop(t, transaction))
         return False
 

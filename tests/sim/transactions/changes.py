@@ -73,7 +73,7 @@ class TableChanges:
         try:
             await self._cluster.run(self._process, move.move, old, new)
         except NyalaError:
-            return  # left as it is; the next move, or repair, goes on
+            return  # left as it is; the next move, or repair, continues it
         self.done["moved"] += 1
 
     async def alter(self) -> None:

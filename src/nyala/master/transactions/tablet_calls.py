@@ -99,7 +99,14 @@ class TabletCalls:
     async def once(
         self, method: Method, make: MakeRequest, tablets: Collection[TabletId], *, timeout_ms: int
     ) -> Results:
-        """Send a request once, to the server that is known for each tablet; arguments as of `ask`."""
+        """Send a request once, to the server that is known for each tablet.
+
+        Args:
+            method: method of the tablet servers.
+            make: makes the request of one server.
+            tablets: to ask about.
+            timeout_ms: deadline, from now.
+        """
         groups = self.by_server(tablets)
         results: Results = {}
         for tablet in groups.pop("", ()):

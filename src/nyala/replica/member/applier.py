@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nyala.common.ids import CommittedOperation, OpId, PreparedTransaction
-from nyala.common.steps import advance
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.member.client_sessions import Admitted, ClientSessions, SavedResult
 from nyala.replica.member.session_header import unwrap
 from nyala.replica.state_machine import FlushPoint, PreparesTransactions, StateMachine
+from nyala.storage.steps import advance
 
 SMALL_GROUP_OPS = 64
 SMALL_GROUP_BYTES = 32 << 10
@@ -203,10 +203,7 @@ class Applier:
                 assert saved is not None, "an operation that runs has a record"
                 admitted.append(saved)
                 runs.append(CommittedOperation(entry.id, entry.stamp, payload))
-        if self._prepares is None:
-            results = self.machine.apply(runs) if runs else []
-        else:
-            results = (yield from self._prepares.apply_in_steps(runs)) if runs else []
+        results = (yield from self._run(runs)) if runs else []
         assert len(results) == len(runs), f"{len(results)} results of {len(runs)} operations"
         for saved, result in zip(admitted, results, strict=True):
             self.sessions.keep(saved, result)
@@ -216,6 +213,11 @@ class Applier:
         forgotten = self.sessions.forgotten
         answers = [None if v is None else _answer(*v, outcomes, forgotten) for v in verdicts]
         return answers, _NOTHING if self._prepares is None else self._prepares.prepared
+
+    def _run(self, operations: Sequence[CommittedOperation]) -> Generator[None, None, list[bytes]]:
+        if self._prepares is None:
+            return self.machine.apply(operations)
+        return (yield from self._prepares.apply_in_steps(operations))
 
     def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
         """Lane APPLY: prepare a flush up to the last applied entry, with the sessions at that point."""

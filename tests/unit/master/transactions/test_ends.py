@@ -305,7 +305,7 @@ def commit_of(term, tablets, key=None):
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_abort_of_an_operator_refuses_rows_that_are_staged_later_in_other_tablets(silent):
-    """What it names may belong to a failed attempt of a task; no other leader forgets it."""
+    """The tablets named may be those of a failed attempt of a task; the next leader refuses too."""
 
     async def work(term):
         failed, later = term.tablets

@@ -241,9 +241,9 @@ def test_steps_of_an_operation_are_jobs_of_the_lane_and_no_flush_point_lies_betw
     lanes = CountingLanes()
     replica = Replica(lanes=lanes, machine=SteppingMachine)
     lanes.applier = replica.applier
-    [entry] = log_of([(EntryKind.OPERATION, CLIENTS[0], 1, 1, b"k 1", SECOND)])
-    [answer] = replica.apply([entry])
-    assert answer.kind is AnswerKind.DONE
-    assert (lanes.brief, lanes.others) == (1, 2), "only the first step may run on the loop"
-    assert lanes.builds == [None, None]
+    log = log_of([(EntryKind.OPERATION, CLIENTS[0], n, 1, b"k 1", SECOND) for n in (1, 2)])
+    answers = replica.apply(log[:1], log[1:])
+    assert [a.kind for a in answers] == [AnswerKind.DONE] * 2
+    assert (lanes.brief, lanes.others) == (2, 4), "only the first steps may run on the loop"
+    assert lanes.builds == [None] * 4
     assert replica.applier.prepare_flush() is not None

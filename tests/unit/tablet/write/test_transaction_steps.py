@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.common.steps import advance
+from nyala.storage.steps import advance
 from nyala.tablet.files import transaction_ops
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.files.transaction_ops import (
@@ -56,6 +56,35 @@ def test_stage_is_applied_in_pieces_and_readers_see_all_of_it_or_nothing(driver,
     assert seen == [[]] * (count - 1)
     assert [r["k"] for r in driver.rows(at)] == [1, 2, 3, 4, 5]
     assert not driver.tablet.stages.stages
+
+
+@pytest.mark.parametrize("work", ["compaction", "flush"])
+@pytest.mark.parametrize("stop", [1, 2, 5, 6, 8, 10])
+def test_maintenance_and_crash_between_the_steps_lose_and_double_nothing(driver, txns, stop, work):
+    """The rows end versions on disk, whose ends are above the flush point until the entry is applied."""
+    driver.write(RowOp.UPSERT, [{"k": k, "a": 0, "s": "old"} for k in range(1, 4)])
+    driver.flush()
+    driver.write(RowOp.UPSERT, [{"k": 4, "a": 0, "s": "old"}])
+    driver.flush()
+    before = driver.rows()
+    at = txns.prepare(T1).time + 1
+    if work == "compaction":
+        driver.flush()
+        build = driver.tablet.prepare_compaction(force=True)
+    else:
+        build = driver.tablet.prepare_flush(driver.flush_point())
+    install = build()
+    entry = driver.entry(transaction_ops.encode(ResolveOp(T1, at)))
+    steps = driver.tablet.apply_in_steps([entry])
+    for number in range(stop):
+        assert advance(steps) is None
+        if number == max(0, stop - 2):
+            install()
+            driver.compact()  # begins and ends between two steps
+    driver.reopen()
+    assert driver.rows(at - 1) == before
+    assert [(r["k"], r["a"]) for r in driver.rows(at)] == [(k, k) for k in range(1, 6)]
+    assert driver.tablet.rows == 5
 
 
 def test_first_step_does_no_work_on_a_large_stage(driver, txns, monkeypatch):
