@@ -3,7 +3,6 @@
 `shared` keeps one connection per process and cluster, for scan tokens that arrive without a client.
 """
 
-import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -12,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from nyala.client.cluster.first_contact import explained
 from nyala.client.cluster.masters import parse_addresses
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
@@ -28,8 +28,6 @@ from nyala.common.errors import (
     NyalaError,
     OutcomeUnknown,
     RangesChanged,
-    Unauthenticated,
-    Unavailable,
 )
 from nyala.env.env import system_env
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
@@ -91,7 +89,9 @@ class Connection:
             self._rpc, self.core = self._loop.run(_make(found, options, limits, credentials))
             left_ms = reach_ms((monotonic_us() - began) // 1000)
             reaching = self.core.masters.reach(min(left_ms, options.timeout_ms))
-            self._loop.run(_explained(reaching, found, credentials))
+            self._loop.run(
+                explained(reaching, found, partial(tls_problem, credentials=credentials))
+            )
         except BaseException:
             self._loop.close()  # also when interrupted: the thread must end
             raise
@@ -282,25 +282,6 @@ class Connection:
     async def _close_core(self) -> None:
         await self.core.close()
         await self._rpc.close()
-
-
-async def _explained(
-    reaching: Coroutine[Any, Any, None], addresses: list[str], credentials: Credentials | None
-) -> None:
-    """Reach the masters; if that fails because of TLS, the error says so.
-
-    Raises:
-        Unavailable: no master answers.
-        Unauthenticated: because of TLS.
-    """
-    try:
-        await reaching
-    except Unavailable as err:
-        problems = await asyncio.gather(*(tls_problem(a, credentials) for a in addresses))
-        for address, problem in zip(addresses, problems, strict=True):
-            if problem:
-                raise Unauthenticated(f"the server at {address}: {problem}") from err
-        raise
 
 
 async def _make(

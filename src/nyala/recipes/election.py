@@ -177,6 +177,8 @@ class Election:
             case Phase.LOOKING:
                 self.seen, self.until_us = standing, now_us + self.timeout_us
                 self.phase = Phase.WATCHING
+            case Phase.CHECKING:  # it has changed since the read before: perhaps right after it
+                self._back_off(self.until_us - self.timeout_us)
             case _:
                 self._back_off(now_us)
 
@@ -220,9 +222,10 @@ class Election:
         self.phase, self.tried_us = Phase.LEADING, None
         self.leadership, self.lost = HeldLeadership(version, version - 1, sent_us), ""
 
-    def _back_off(self, now_us: int) -> None:
+    def _back_off(self, since_us: int) -> None:
+        """Pause, counted from this time, since which another one may have been active."""
         self.phase, self.tried_us, self.leadership = Phase.BACK_OFF, None, None
-        self.until_us = now_us + self.draw(self.timeout_us + 1, self.back_off_us)
+        self.until_us = since_us + self.draw(self.timeout_us + 1, self.back_off_us)
         if self.freed:  # since that read or step began
             self.phase = Phase.LOOKING
 

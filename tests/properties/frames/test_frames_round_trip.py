@@ -17,28 +17,9 @@ from nyala.client.sql.query import run_sql
 from nyala.common.batches import to_batches
 from nyala.common.errors import SchemaMismatch
 from nyala.common.schema import from_arrow
+from tests.properties.support.type_ends import ENDS, NAN, any_values, bits, table_with
 from tests.unit.client.support.sql_tables import TablesInMemory, table_of
 
-NAN, INF = float("nan"), float("inf")
-NINES = "9" * 38
-ENDS: dict[pa.DataType, list[Any]] = {
-    pa.bool_(): [True, False],
-    **{
-        kind: [-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1, 0]
-        for kind in (pa.int8(), pa.int16(), pa.int32())
-    },
-    pa.int64(): [-(2**63), 2**63 - 1, 2**53 + 1, -(2**53) - 1, 0],
-    pa.float32(): [NAN, INF, -INF, -0.0, 2.0**-149, 16777216.0],
-    pa.float64(): [NAN, INF, -INF, -0.0, 5e-324, 2.0**53, 1.7976931348623157e308],
-    pa.string(): ["", "é\x00", "None", "NaN", "\U0010ffff"],
-    pa.binary(): [b"", b"\xff\x00"],
-    pa.date32(): [dt.date(1, 1, 1), dt.date(9999, 12, 31), -(2**31) + 1, 2**31 - 2, 0],
-    pa.timestamp("us"): [dt.datetime(1, 1, 1), dt.datetime.max, -(2**63) + 2, 2**63 - 2, 0],
-    pa.timestamp("us", "UTC"): [dt.datetime(1, 1, 1, tzinfo=dt.UTC), -(2**63) + 2, 2**63 - 2, 0],
-    pa.decimal128(38, 0): [Decimal(NINES), Decimal(f"-{NINES}"), Decimal(0)],
-    pa.decimal128(38, 38): [Decimal(f"0.{NINES}"), Decimal(f"-0.{NINES}"), Decimal("1e-38")],
-    pa.decimal128(5, 2): [Decimal("999.99"), Decimal("-0.01"), Decimal(7)],
-}
 NUMPY_NULL = {
     pa.date32(): -(2**31),
     pa.timestamp("us"): -(2**63),
@@ -60,23 +41,9 @@ FORMS: dict[str, Any] = {
 }
 
 
-def table_with(values: list[Any], kind: pa.DataType) -> pa.Table:
-    return pa.table({"k": pa.array(range(len(values)), pa.int64()), "v": pa.array(values, kind)})
-
-
 def written(frame: Any, kind: pa.DataType) -> pa.Table:
     schema = from_arrow(pa.schema({"k": pa.int64(), "v": kind}), ["k"])
     return pa.Table.from_batches(to_batches(frame, schema))
-
-
-def bits(values: pa.ChunkedArray) -> list[bytes | None]:
-    """The stored bits of a column, so that NaN equals NaN and zero has its sign."""
-    return [None if not v.is_valid else repr(raw(v)).encode() for v in values]
-
-
-def raw(value: pa.Scalar) -> Any:
-    moment = pa.types.is_date(value.type) or pa.types.is_timestamp(value.type)
-    return value.value if moment else value.as_py()
 
 
 def check(form: str, values: list[Any], kind: pa.DataType) -> None:
@@ -105,13 +72,7 @@ def test_number_that_numpy_takes_for_null_survives(kind, form):
 def test_any_values_survive_a_frame_and_its_write(data):
     kind = data.draw(st.sampled_from(list(ENDS)))
     form = data.draw(st.sampled_from([f for f in FORMS if "sql" not in f]))
-    values = st.none() | st.sampled_from(ENDS[kind])
-    if pa.types.is_integer(kind):
-        top = 2 ** (kind.bit_width - 1)
-        values |= st.integers(-top, top - 1)
-    if pa.types.is_floating(kind):
-        values |= st.floats(width=kind.bit_width)
-    check(form, data.draw(st.lists(values, min_size=1, max_size=5)), kind)
+    check(form, data.draw(st.lists(any_values(kind), min_size=1, max_size=5)), kind)
 
 
 @pytest.mark.parametrize(

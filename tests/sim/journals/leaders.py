@@ -142,7 +142,7 @@ async def _scenario(loop: SimLoop, seed: int, seconds: float) -> Candidates:
         await every.disturb()
     await nemesis.heal()
     await loop.delay(GROUP_S * 1e6)
-    limit_s = (TIMEOUT_MS + BACK_OFF_MS) / 1000 + 1  # a follower shows a change a heartbeat later
+    limit_s = (TIMEOUT_MS + BACK_OFF_MS) / 1000 + 0.5
     await cluster.until(lambda: any(c.acts for c in every.running.values()), "a leader", limit_s)
     await loop.delay(10e6)
     acting = next(p for p in every.processes if every.running[p.name].acts)

@@ -79,6 +79,22 @@ async def test_crashed_leader_is_replaced_within_timeout_and_back_off(c):
     await two.close()
 
 
+@candidates
+async def test_leader_that_only_renewed_is_replaced_within_timeout_and_back_off_whenever_it_crashes(
+    c,
+):
+    for number in range(8):
+        one = await c.candidate(f"one {number}")
+        await one.elected()
+        two = await c.candidate(f"two {number}")
+        await c.wait_s(5 + number * TIMEOUT_MS / 8000)
+        crashed = c.loop.time()
+        await c.crash(f"one {number}")
+        await two.elected()
+        assert c.loop.time() - crashed < (TIMEOUT_MS + BACK_OFF_MS) / 1000 + 0.5
+        await two.close()
+
+
 @pytest.mark.row("S3.63")
 @candidates
 async def test_one_of_candidates_of_the_same_moment_is_established(c):

@@ -1,10 +1,11 @@
 """The first contact of a new client with the masters: all addresses at once, under one deadline."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from nyala.client.deadline import Attempts, is_cut_short
-from nyala.common.errors import NyalaError, TimedOut, Unavailable
+from nyala.common.errors import NyalaError, TimedOut, Unauthenticated, Unavailable
 from nyala.env.env import Env
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -13,6 +14,10 @@ TRY_MS = 1_000
 """Longest time, in milliseconds, for the answer of one address to the question who the masters are."""
 SPARE_MS = 50
 """Time, in milliseconds, by which such a call ends before the wait for it, if it ends by itself."""
+DOUBT_S = 0.5
+"""Time without an answer after which the addresses are asked whether TLS is the reason, in seconds."""
+REASON_S = 0.5
+"""Longest wait for that reason once no master has answered, in seconds."""
 
 
 async def reach(env: Env, addresses: Sequence[str], timeout_ms: int) -> pb.MasterStatusResponse:
@@ -80,6 +85,43 @@ async def _ask_all(
         for task in tasks:
             task.cancel()
     return errors
+
+
+async def explained(
+    reaching: Coroutine[Any, Any, None],
+    addresses: Sequence[str],
+    why: Callable[[str], Coroutine[Any, Any, str]],
+) -> None:
+    """Reach the masters; if that fails because of TLS, the error says so.
+
+    The addresses are asked for the reason while the masters are awaited, so that the error comes no later.
+
+    Args:
+        reaching: waits until one master answers.
+        addresses: of the masters.
+        why: returns why TLS with the server at an address fails; empty: not because of TLS.
+
+    Raises:
+        Unavailable: no master answers.
+        Unauthenticated: because of TLS.
+    """
+    reached = asyncio.ensure_future(reaching)
+    reasons: list[asyncio.Task[str]] = []
+    try:
+        await asyncio.wait((reached,), timeout=DOUBT_S)
+        if not reached.done() or reached.exception() is not None:
+            reasons += [asyncio.ensure_future(why(address)) for address in addresses]
+        await reached
+    except Unavailable as err:
+        await asyncio.wait(reasons, timeout=REASON_S)
+        for address, reason in zip(addresses, reasons, strict=True):
+            if reason.done() and reason.result():
+                raise Unauthenticated(f"the server at {address}: {reason.result()}") from err
+        raise
+    finally:
+        for task in (reached, *reasons):
+            task.cancel()
+        await asyncio.gather(reached, *reasons, return_exceptions=True)
 
 
 async def status(env: Env, address: str, timeout_ms: int) -> pb.MasterStatusResponse:
