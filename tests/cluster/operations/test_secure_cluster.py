@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import socket
 import ssl
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import nyala
+from nyala.common import addresses
 from nyala.common.errors import Forbidden, Unauthenticated
 from nyala.security import issue, known
 from nyala.security.principal import USER_ROLES, AccessRole
@@ -179,6 +181,26 @@ def test_commands_that_call_servers_directly_find_the_credentials(secured, tmp_p
     assert "encrypted" not in command(secured, *admin_of).stderr
     with secured.connect() as admin:
         admin.drop_table("direct")
+
+
+@pytest.mark.parametrize("port", ["address", "web_address"])
+def test_ports_for_clients_accept_tls_1_3_only(secured, port):
+    files = secured.environment
+
+    def version(at_most):
+        context = ssl.create_default_context(cafile=files["NYALA_CA"])
+        context.load_cert_chain(files["NYALA_CERT"], files["NYALA_KEY"])
+        context.maximum_version = at_most
+        host, number = addresses.parse(getattr(secured, port)("tserver-0"))
+        with (
+            socket.create_connection((host, number), timeout=60) as plain,
+            context.wrap_socket(plain, server_hostname=host) as made,
+        ):
+            return made.version()
+
+    assert version(ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+    with pytest.raises(OSError):
+        version(ssl.TLSVersion.TLSv1_2)
 
 
 def test_link_of_a_server_is_good_for_one_login(secured):
