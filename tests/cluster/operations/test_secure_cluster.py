@@ -19,7 +19,8 @@ from nyala.common import addresses
 from nyala.common.errors import Forbidden, Unauthenticated
 from nyala.security import issue, known
 from nyala.security.principal import USER_ROLES, AccessRole
-from nyala.testing import MiniCluster, layout
+from nyala.testing import MiniCluster, layout, ram_ensemble, ram_status
+from nyala.testing.forkserver import ForkServer
 
 pytestmark = pytest.mark.full
 
@@ -242,6 +243,20 @@ def test_connection_without_certificate_is_refused_with_the_way_out(secured, tmp
         env={**os.environ, "NYALA_MASTERS": secured.masters, **without_notes(tmp_path)},
     )  # fmt: skip
     assert Unauthenticated.__name__ in done.stderr
+
+
+def test_ensemble_beside_a_secure_cluster_has_its_certificates(secured):
+    cluster = layout.load(secured.dir)
+    assert cluster is not None
+    ensemble = ram_ensemble.plan(cluster, 1, 1)
+    with ForkServer(bound=True) as parent:
+        try:
+            ram_ensemble.start(ensemble, parent, bound=True)
+            assert ram_status.read_state(ensemble).leader is not None
+            done = command(secured, "ram", "servers")
+            assert (done.returncode, "UP" in done.stdout) == (0, True), done
+        finally:
+            ram_ensemble.stop(ensemble)
 
 
 def test_cluster_repairs_and_serves_after_kills(secured):
