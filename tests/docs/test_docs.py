@@ -21,7 +21,7 @@ def python_blocks(page: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def cluster():
-    with MiniCluster() as running:
+    with MiniCluster(secure=True) as running:
         yield running
 
 

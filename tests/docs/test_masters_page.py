@@ -15,6 +15,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "operate" / "masters.md"
 
 @pytest.mark.row("S2.14", "S2.15")
 def test_masters_page_commands_run(tmp_path):
-    with MiniCluster(1, 1, dir=str(tmp_path / FOLDER)) as cluster:
+    with MiniCluster(1, 1, dir=str(tmp_path / FOLDER), secure=True) as cluster:
         some_table(cluster, replicas=1)
         run_page(PAGE, cluster)

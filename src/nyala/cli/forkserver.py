@@ -23,9 +23,9 @@ PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """Import, then fork the servers of each line of jobs."""
-    from nyala.cli.servers import block_pandas
+    from nyala.cli.servers import prepare_imports
 
-    block_pandas()
+    prepare_imports()
     import nyala.cli.serve  # noqa: F401 - what all of them need
     from nyala.cli.main import app
 

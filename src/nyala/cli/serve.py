@@ -187,6 +187,8 @@ async def _serve(
         await server.start()
         await transport.listen(network.listen_on(addresses.peer), server.uuid)
         log.info("%s %s serves on %s", role, server.uuid, addresses.public)
+        if credentials is None:
+            log.info("without certificates: all users of this machine may read and change the data")
         await _wait_for_stop(server)
         log.info("stopping")
     finally:

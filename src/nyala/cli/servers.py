@@ -11,6 +11,7 @@ from nyala.cli.output import Format, FormatOption, fail, show, verb
 from nyala.cli.security.network import Ca, Cert, Key, Network
 from nyala.common.addresses import to_bind
 from nyala.common.errors import InvalidArgument
+from nyala.wire.tls.versions import require_tls13
 
 master = typer.Typer(no_args_is_help=True, help="Master processes.")
 tserver = typer.Typer(no_args_is_help=True, help="Tablet server processes.")
@@ -92,12 +93,13 @@ class _NoPandas(MetaPathFinder):
             raise ModuleNotFoundError("a nyala server does not use pandas", name=fullname)
 
 
-def block_pandas() -> None:
-    """Prevent Arrow's import of pandas in this process.
+def prepare_imports() -> None:
+    """Set what the imports of a server depend on: gRPC's versions of TLS, and that Arrow imports no pandas.
 
     Arrow imports pandas at its first conversion: 1.3 s at each start, and it fails when two threads do it at
     the same time. This makes Arrow look for pandas once, find none, and remember that.
     """
+    require_tls13(os.environ)
     sys.meta_path.insert(0, _NoPandas())
     import pyarrow as pa
 
@@ -122,7 +124,7 @@ def master_run(
     """Run a master until SIGTERM."""
     network = Network.of(ca, cert, key, bind)
     _check("master", network, address, peer_address, web_address)
-    block_pandas()
+    prepare_imports()
     from nyala.cli.serve import run_master
     from nyala.common.options import Options
     from nyala.master.config import MasterConfig
@@ -153,7 +155,7 @@ def tserver_run(
     """Run a tablet server until SIGTERM."""
     network = Network.of(ca, cert, key, bind)
     _check("tserver", network, address, peer_address, web_address)
-    block_pandas()
+    prepare_imports()
     from nyala.cli.serve import run_tserver
     from nyala.common.options import Options
     from nyala.tserver.config import TabletServerConfig

@@ -18,6 +18,7 @@ import msgspec
 from nyala.common.errors import Unavailable
 from nyala.testing.layout import Layout, ServerSpec
 from nyala.testing.processes import pid_file
+from nyala.wire.tls.versions import require_tls13
 
 READY = b"ready\n"
 """Line that the parent prints when its imports are done, and after each line of jobs."""
@@ -109,10 +110,12 @@ class ForkServer:
 
 
 def _ready_parent() -> "subprocess.Popen[bytes]":
+    environ = {**os.environ, **MALLOC, "PYTHONUNBUFFERED": "1"}
+    require_tls13(environ)
     parent = subprocess.Popen(
         [sys.executable, "-m", "nyala.cli.forkserver"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, **MALLOC, "PYTHONUNBUFFERED": "1"}, start_new_session=True,
+        env=environ, start_new_session=True,
     )  # fmt: skip
     assert parent.stdout is not None
     try:

@@ -194,12 +194,12 @@ def free_ports(count: int) -> list[int]:
     with ExitStack() as bound:
         found: list[int] = []
         for port in SystemRandom().sample(BELOW_EPHEMERAL, len(BELOW_EPHEMERAL)):
+            if len(found) == count:
+                return found
             sock = bound.enter_context(socket.socket())
             with suppress(OSError):  # in use
                 sock.bind((HOST, port))
                 found.append(port)
-            if len(found) == count:
-                return found
     raise InvalidArgument(
         f"{count} free ports are needed and {len(found)} of {HOST} are free between "
         f"{BELOW_EPHEMERAL[0]} and {BELOW_EPHEMERAL[-1]}; stop other servers or pass a base port"

@@ -33,6 +33,7 @@ class RpcLimits:
         reconnect_max_ms: maximum backoff between two attempts to connect.
         unread_ms: time after which a stream whose reader reads nothing is ended; nyala's clients end it
             sooner.
+        handshake_ms: of a server: maximum time for the TLS handshake of an accepted connection.
         resolve_again_ms: time after which a name whose address failed is resolved again.
         queued_bytes: of a client: received bytes of all its streams that no call has consumed, above which
             nothing is read from their connections; one message of each stream always has room.
@@ -46,6 +47,7 @@ class RpcLimits:
     connect_timeout_ms: int = 2_000
     reconnect_max_ms: int = 500
     unread_ms: int = 60_000
+    handshake_ms: int = 5_000
     resolve_again_ms: int = 1_000
     queued_bytes: int = 8 * MIB
 
@@ -82,6 +84,7 @@ class RpcLimits:
             *self._common(),
             ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", self.concurrent_streams),
+            ("grpc.server_handshake_timeout_ms", self.handshake_ms),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.http2.max_ping_strikes", 0),  # many streams' pings are no abuse
         ]

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import socket
 import ssl
 import stat
 import subprocess
@@ -14,10 +15,12 @@ import pyarrow as pa
 import pytest
 
 import nyala
+from nyala.common import addresses
 from nyala.common.errors import Forbidden, Unauthenticated
 from nyala.security import issue, known
 from nyala.security.principal import USER_ROLES, AccessRole
-from nyala.testing import MiniCluster, layout
+from nyala.testing import MiniCluster, layout, ram_ensemble, ram_status
+from nyala.testing.forkserver import ForkServer
 
 pytestmark = pytest.mark.full
 
@@ -181,6 +184,26 @@ def test_commands_that_call_servers_directly_find_the_credentials(secured, tmp_p
         admin.drop_table("direct")
 
 
+@pytest.mark.parametrize("port", ["address", "web_address"])
+def test_ports_for_clients_accept_tls_1_3_only(secured, port):
+    files = secured.environment
+
+    def version(at_most):
+        context = ssl.create_default_context(cafile=files["NYALA_CA"])
+        context.load_cert_chain(files["NYALA_CERT"], files["NYALA_KEY"])
+        context.maximum_version = at_most
+        host, number = addresses.parse(getattr(secured, port)("tserver-0"))
+        with (
+            socket.create_connection((host, number), timeout=60) as plain,
+            context.wrap_socket(plain, server_hostname=host) as made,
+        ):
+            return made.version()
+
+    assert version(ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
+    with pytest.raises(OSError):
+        version(ssl.TLSVersion.TLSv1_2)
+
+
 def test_link_of_a_server_is_good_for_one_login(secured):
     done = command(secured, "web", "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -220,6 +243,20 @@ def test_connection_without_certificate_is_refused_with_the_way_out(secured, tmp
         env={**os.environ, "NYALA_MASTERS": secured.masters, **without_notes(tmp_path)},
     )  # fmt: skip
     assert Unauthenticated.__name__ in done.stderr
+
+
+def test_ensemble_beside_a_secure_cluster_has_its_certificates(secured):
+    cluster = layout.load(secured.dir)
+    assert cluster is not None
+    ensemble = ram_ensemble.plan(cluster, 1, 1)
+    with ForkServer(bound=True) as parent:
+        try:
+            ram_ensemble.start(ensemble, parent, bound=True)
+            assert ram_status.read_state(ensemble).leader is not None
+            done = command(secured, "ram", "servers")
+            assert (done.returncode, "UP" in done.stdout) == (0, True), done
+        finally:
+            ram_ensemble.stop(ensemble)
 
 
 def test_cluster_repairs_and_serves_after_kills(secured):

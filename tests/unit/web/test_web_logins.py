@@ -16,6 +16,7 @@ from nyala.web import server as web_server
 from nyala.web.logins import LINK_S, LINKS, SESSION_S, SESSIONS, Logins
 from tests.unit.security.certificates import server, user_files
 from tests.unit.web.secured import Answer, ask, context, secured
+from tests.waiting import later
 
 PAGES = ("/", "/healthz", "/metrics", "/?token=x")
 ANN = Principal("0" * 32, AccessRole.READER, "ann")
@@ -173,7 +174,7 @@ def test_slow_client_is_disconnected(monkeypatch, sent):
             reading, writing = await asyncio.open_connection(host, port, ssl=context())
             writing.write(sent)
             with contextlib.suppress(ConnectionError):
-                assert await reading.read() == b""
+                assert await asyncio.wait_for(reading.read(), later(10)) == b""
             writing.close()
             assert (await asyncio.to_thread(ask, address, "/", files=reader())).status == 200
 
@@ -189,7 +190,7 @@ def test_client_that_begins_no_handshake_is_disconnected(monkeypatch):
             reading, writing = await asyncio.open_connection(*addresses.parse(address))
             writing.write(b"\x16\x03\x01")  # the first bytes of a record
             with contextlib.suppress(ConnectionError):
-                assert await reading.read() == b""
+                assert await asyncio.wait_for(reading.read(), later(10)) == b""
             writing.close()
 
     asyncio.run(scenario())

@@ -67,10 +67,10 @@ def _run(
     """
     import uvloop
 
-    from nyala.cli.servers import block_pandas
+    from nyala.cli.servers import prepare_imports
     from nyala.common.errors import NyalaError
 
-    block_pandas()
+    prepare_imports()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )

@@ -22,6 +22,7 @@ from nyala.security.principal import AccessRole
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.flight import FlightData
+from nyala.wire.limits import RpcLimits
 from nyala.wire.peers import PeerTransport
 from nyala.wire.proto import flight_pb2, journal_pb2, nyala_pb2
 from nyala.wire.server import GrpcServer
@@ -29,7 +30,7 @@ from nyala.wire.tls.problem import tls_problem
 from tests.unit.security.certificates import authority, server, server_files, user, user_files
 from tests.unit.wire.support.peer_port import CLUSTER, A, B, heartbeat
 from tests.unit.wire.support.wire_helpers import BATCH, BatchStore
-from tests.waiting import eventually
+from tests.waiting import eventually, later
 
 OK = nyala_pb2.DescribeTableRequest(name="ok", id="1" * 32)
 
@@ -289,6 +290,27 @@ def test_peer_port_takes_frames_of_servers_only(sender, accepted):
             assert rounds == [1 if accepted else 2]
 
     uvloop.run(scenario())
+
+
+def test_client_that_begins_no_handshake_is_disconnected():
+    """Abuse case 17, for the port of gRPC: TCP without TLS."""
+
+    async def scenario():
+        limits = RpcLimits(handshake_ms=200)
+        grpc_server = GrpcServer(
+            BatchStore().handlers(), "127.0.0.1:0", limits, credentials=server()
+        )
+        address = await grpc_server.start()
+        try:
+            host, port = address.split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), later(10)) == b""
+            writer.close()
+        finally:
+            await grpc_server.stop(0)
+
+    asyncio.run(scenario())
 
 
 def test_server_with_credentials_binds_any_address():
