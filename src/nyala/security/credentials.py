@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nyala.common.errors import InvalidArgument
 from nyala.security.files import CredentialFiles, files_of_environment
 from nyala.security.principal import Principal
+from nyala.security.revocation import Revocations
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Credentials:
         pem: their contents.
         principal: who this process is.
         version: increases when the files were read again.
+        revocations: revoked certificates, which no port of this process accepts.
 
     Raises:
         InvalidArgument: a file is missing, cannot be read, is expired, or they do not belong together.
@@ -41,9 +43,12 @@ class Credentials:
     def __init__(self, files: CredentialFiles) -> None:
         self.files = files
         self.version = 0
+        self.revocations = Revocations()
         self._state = self._stat()
         self.pem, self.principal = _read(files)
         self._contexts = {server: _context(server) for server in (False, True)}
+        self._join = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._join.minimum_version = ssl.TLSVersion.TLSv1_3
         self._apply()
 
     def refresh(self) -> bool:
@@ -73,7 +78,13 @@ class Credentials:
         self.refresh()
         return self._contexts[True]
 
+    def join_context(self) -> ssl.SSLContext:
+        """Return the TLS context of the join port, whose callers have no certificate yet."""
+        self.refresh()
+        return self._join
+
     def _apply(self) -> None:
+        self._join.load_cert_chain(self.files.cert, self.files.key)
         for context in self._contexts.values():
             context.load_cert_chain(self.files.cert, self.files.key)
             context.load_verify_locations(cadata=self.pem.ca.decode())

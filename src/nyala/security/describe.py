@@ -4,7 +4,7 @@ from cryptography import x509
 
 from nyala.security.authority import cluster_of
 from nyala.security.principal import principal_of
-from nyala.security.verify import read_certificate, uris
+from nyala.security.verify import hosts_of, read_certificate, uris
 
 
 def describe(path: str) -> dict[str, str]:
@@ -23,12 +23,11 @@ def describe(path: str) -> dict[str, str]:
     if constraints.ca:
         return {"holder": "certificate authority", "cluster": cluster_of(found)} | valid
     principal = principal_of(uris(found))
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    hosts = [*names.get_values_for_type(x509.DNSName)]
-    hosts += map(str, names.get_values_for_type(x509.IPAddress))
+    hosts = hosts_of(found)
     fields = {
         "holder": principal.name,
         "role": principal.role.name.lower(),
         "cluster": principal.cluster,
+        "serial": f"{found.serial_number:x}",
     }
     return fields | ({"hosts": " ".join(hosts)} if hosts else {}) | valid
