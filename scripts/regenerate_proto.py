@@ -16,7 +16,7 @@ from grpc_tools import protoc
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 PROTOS = tuple(
     f"nyala/wire/proto/{name}.proto"
-    for name in ("flight", "nyala", "catalog", "reads", "journal", "ram", "transactions")
+    for name in ("flight", "nyala", "catalog", "reads", "journal", "ram", "transactions", "access")
 )
 
 

@@ -29,7 +29,7 @@ from nyala.cli import (
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
-from nyala.cli.security import cert, web
+from nyala.cli.security import cert, join, token, web
 from nyala.cli.suggest import Tree
 from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
@@ -46,6 +46,7 @@ app.command("down")(local.down)
 app.command("web")(web.web)
 app.command("init")(cert.init)
 app.add_typer(cert.app, name="cert")
+app.add_typer(token.app, name="token")
 app.command("sql")(sql.sql)
 app.command("ops")(ops.ops)
 table.app.add_typer(table_alter.app)
@@ -60,6 +61,7 @@ app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)
 app.add_typer(servers.master, name="master")
 tservers.register(servers.tserver)
+join.register(servers.tserver, servers.master)
 app.add_typer(servers.tserver, name="tserver")
 app.add_typer(servers.config, name="config")
 app.add_typer(wal.app, name="wal")

@@ -7,12 +7,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import uvloop
 
+from nyala.admin.certificates import CertificateUpkeep, join_port
 from nyala.cli.output import describe_os_error
 from nyala.cli.security.network import PRIVATE, Network
 from nyala.common.errors import InvalidArgument, NyalaError
@@ -25,7 +26,6 @@ from nyala.env.rpc import Handlers
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
 from nyala.replica.host import ReplicaHost
-from nyala.security.credentials import Credentials
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from nyala.web.pages import Listing
@@ -46,8 +46,6 @@ FREE_MEMORY_DIVISOR = 4
 """Freed memory kept by the allocator is at most the memory budget divided by this,"""
 MIN_FREE_BYTES = 64 << 20
 """or this, in bytes, if it is more."""
-CREDENTIALS_MS = 5_000
-"""Interval, in milliseconds, at which the files of the credentials are checked for a change."""
 GC_THRESHOLD = 50_000
 """Allocations between collections: batches create few cycles, and a collection visits every object."""
 
@@ -75,6 +73,10 @@ class ServerProcess(Protocol):
         """Reason for which it does not serve; None while it serves."""
         ...
 
+    def master_addresses(self) -> Sequence[str]:
+        """Return the public addresses of the masters that it knows."""
+        ...
+
     def handlers(self) -> Handlers:
         """Return the handlers of its public port."""
         ...
@@ -90,11 +92,12 @@ class ServerProcess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListenAddresses:
-    """Listen addresses of one process."""
+    """Listen addresses of one process; empty: none."""
 
     public: str
     peer: str
     web: str
+    join: str = ""
 
 
 MakeServer = Callable[[Env, PeerTransport, Metrics], ServerProcess]
@@ -109,9 +112,12 @@ def run_master(config: MasterConfig, network: Network) -> int:
     return _run(
         "master",
         make,
-        ListenAddresses(config.address, config.peer_address, config.web_address),
+        ListenAddresses(
+            config.address, config.peer_address, config.web_address, config.join_address
+        ),
         config.options,
         network,
+        config.dir,
     )
 
 
@@ -127,11 +133,17 @@ def run_tserver(config: TabletServerConfig, network: Network) -> int:
         ListenAddresses(config.address, config.peer_address, config.web_address),
         config.options,
         network,
+        config.dir,
     )
 
 
 def _run(
-    role: str, make: MakeServer, addresses: ListenAddresses, options: Options, network: Network
+    role: str,
+    make: MakeServer,
+    addresses: ListenAddresses,
+    options: Options,
+    network: Network,
+    directory: str,
 ) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
@@ -140,7 +152,7 @@ def _run(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
-        uvloop.run(_serve(role, make, addresses, options, network))
+        uvloop.run(_serve(role, make, addresses, options, network, directory))
     except NyalaError as err:
         log.error("%s", err)
         print(f"nyala {role}: {err.message}", file=sys.stderr)
@@ -153,7 +165,12 @@ def _run(
 
 
 async def _serve(
-    role: str, make: MakeServer, addresses: ListenAddresses, options: Options, network: Network
+    role: str,
+    make: MakeServer,
+    addresses: ListenAddresses,
+    options: Options,
+    network: Network,
+    directory: str,
 ) -> None:
     credentials = network.credentials
     limits = RpcLimits(unread_ms=options.reader_silent_ms)
@@ -174,8 +191,6 @@ async def _serve(
     )  # fmt: skip
     facts = server_facts(role, server, addresses, metrics)
     web = WebServer(facts, network.listen_on(addresses.web), credentials) if addresses.web else None
-    if credentials is not None:
-        env.tasks.spawn(_watch(env, credentials), "watch credentials")
     closing: list[Callable[[], Coroutine[Any, Any, object]]] = [rpc.close, env.tasks.close]
     try:
         await grpc_server.start()
@@ -186,6 +201,12 @@ async def _serve(
         closing += [server.close, transport.close]
         await server.start()
         await transport.listen(network.listen_on(addresses.peer), server.uuid)
+        if credentials is not None:
+            CertificateUpkeep(env, credentials, directory, server.master_addresses).start()
+            if addresses.join:
+                port = join_port(env, credentials, server.master_addresses)
+                await port.listen(network.listen_on(addresses.join))
+                closing.append(port.close)
         log.info("%s %s serves on %s", role, server.uuid, addresses.public)
         if credentials is None:
             log.info("without certificates: all users of this machine may read and change the data")
@@ -194,14 +215,6 @@ async def _serve(
     finally:
         for close in reversed(closing):
             await close()
-
-
-async def _watch(env: Env, credentials: Credentials) -> None:
-    """Use new certificates soon after their files were replaced."""
-    while True:
-        await env.tasks.sleep_ms(CREDENTIALS_MS)
-        if credentials.refresh():
-            log.info("the credentials were read again: %s", credentials.files.cert)
 
 
 async def _wait_for_stop(server: ServerProcess) -> None:

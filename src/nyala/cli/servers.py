@@ -37,6 +37,13 @@ Bind = Annotated[
         help="Host to listen on, if not that of the addresses: 0.0.0.0 for every interface.",
     ),
 ]
+JoinAddress = Annotated[
+    str,
+    typer.Option(
+        "--join-address",
+        help="host:port at which servers join with a token; '' for none. Needs certificates.",
+    ),
+]
 Location = Annotated[
     str,
     typer.Option(
@@ -120,10 +127,13 @@ def master_run(
     cert: Cert = "",
     key: Key = "",
     bind: Bind = "",
+    join_address: JoinAddress = "",
 ) -> None:
     """Run a master until SIGTERM."""
-    network = Network.of(ca, cert, key, bind)
-    _check("master", network, address, peer_address, web_address)
+    network = Network.of(ca, cert, key, bind, dir)
+    if join_address and network.credentials is None:
+        raise InvalidArgument("--join-address needs certificates: give --ca, --cert and --key")
+    _check("master", network, address, peer_address, web_address, join_address)
     prepare_imports()
     from nyala.cli.serve import run_master
     from nyala.common.options import Options
@@ -131,9 +141,11 @@ def master_run(
 
     options = Options.load(config, os.environ, _flags(set))
     masters = _addresses(master_addresses) or (address,)
-    raise typer.Exit(
-        run_master(MasterConfig(dir, address, peer_address, web_address, masters, options), network)
-    )
+    made = MasterConfig(
+        dir, address, peer_address, web_address, masters, options,
+        network.authority(), join_address,
+    )  # fmt: skip
+    raise typer.Exit(run_master(made, network))
 
 
 @tserver.command("run")
@@ -153,7 +165,7 @@ def tserver_run(
     bind: Bind = "",
 ) -> None:
     """Run a tablet server until SIGTERM."""
-    network = Network.of(ca, cert, key, bind)
+    network = Network.of(ca, cert, key, bind, dir)
     _check("tserver", network, address, peer_address, web_address)
     prepare_imports()
     from nyala.cli.serve import run_tserver

@@ -242,5 +242,10 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         36_500,
         "Days for which the key of a transaction of a job is kept, so that it takes effect once.",
     ),
+    "server_certificate_s": _number(
+        10,
+        315_360_000,
+        "Time for which the certificates are valid that a master issues to servers.",
+    ),
     "compute_threads": _number(1, 256, "Threads for flushes, compactions and scans."),
 }

@@ -4,7 +4,7 @@ The caller serves `handlers()` on the public port, before or after `start()`, an
 peer port. Masters that start for the first time find each other in the background.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from nyala.admin.registration import registration
@@ -22,6 +22,7 @@ from nyala.master.group.member import GroupMember
 from nyala.master.group.peers import MasterPeers
 from nyala.master.leader import MasterLeadership, Term
 from nyala.master.services import inspection
+from nyala.master.services.access import AccessService
 from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.group import GroupService
 from nyala.master.services.heartbeats import HeartbeatService
@@ -78,7 +79,7 @@ class Master:
         self.identity = Identity(env, config.dir, "master", options.clock_max_ahead_ms)
         # What masters decide by the time of day follows no jump of one machine's clock.
         by_physical = replace(env, clock=self.identity.physical)
-        peers = MasterPeers(env, self.info, masters, options)
+        self._peers = peers = MasterPeers(env, self.info, masters, options)
         self._member = member = GroupMember(
             by_physical, self.identity, peers, self.tservers, masters, options
         )
@@ -106,6 +107,7 @@ class Master:
             ServersService(context),
             TabletsService(context),
             TransactionsService(context),
+            AccessService(context, config),
             GroupService(env, self.identity, self._open_host),
         )
 
@@ -122,7 +124,7 @@ class Master:
         clock = self.identity.open()
         uuid = self.identity.uuid
         host = await catalog_replica.open_host(
-            self._env, self._config, uuid, clock, self._transport, self.metrics
+            self._env, self._config, uuid, clock, self._transport, self.metrics, self._peers.group
         )
         self._host = host
         await self._member.start(MasterReplica(self._env, self._config, host))
@@ -131,6 +133,11 @@ class Master:
     def handlers(self) -> Handlers:
         """Return the handlers of all RPCs on the public port."""
         return {m: h for service in self._services for m, h in service.handlers().items()}
+
+    def master_addresses(self) -> Sequence[str]:
+        """Return the public addresses of all masters, as far as this one knows them."""
+        listed = self._member.status.header().master_addresses if self.identity.known else ()
+        return listed or self._config.master_addresses or (self._config.address,)
 
     def _open_host(self) -> ReplicaHost:
         if self._host is None:

@@ -54,9 +54,15 @@ class Configuration:
     promoting: tuple[ServerUuid, ...] = field(init=False, repr=False, compare=False)
     """Uuids of the non-voters that are to become voters, in configuration order."""
 
+    uuids: frozenset[ServerUuid] = field(init=False, repr=False, compare=False)
+    """Uuids of all members."""
+
     def __post_init__(self) -> None:
         voters = tuple(m.uuid for m in self.members if m.voter)
         promoting = tuple(m.uuid for m in self.members if m.promote and not m.voter)
+        object.__setattr__(
+            self, "uuids", frozenset(m.uuid for m in self.members)
+        )  # on every message
         object.__setattr__(self, "voters", voters)  # read on every acknowledgement
         object.__setattr__(self, "promoting", promoting)  # read on every tick
 

@@ -27,6 +27,7 @@ from nyala.replica.memory import MemoryTracker
 from nyala.replica.multiraft.event_loop import EventLoop
 from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
+from nyala.replica.multiraft.senders import ConfigurationSource, Senders
 from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import FlushPoint, Transport
@@ -82,6 +83,7 @@ class ReplicaHost:
         *,
         metrics: Metrics | None = None,
         on_change: Callable[[TabletId], None] | None = None,
+        members: ConfigurationSource | None = None,
     ) -> "ReplicaHost":
         """Open the log and every replica of a formatted data directory, and start them.
 
@@ -98,6 +100,8 @@ class ReplicaHost:
             open_machine: see `OpenMachine`.
             metrics: metrics of this process.
             on_change: called on the loop when configuration, leader, role or state of a group changed.
+            members: configurations that the masters know; None: there are no masters, and a message of any
+                server counts.
 
         Raises:
             Corrupt, OSError: the log cannot be opened.
@@ -126,7 +130,7 @@ class ReplicaHost:
         )  # fmt: skip
         await lifecycle.mark_lost_records(context, recovered)
         await lifecycle.open_all(context, recovered, replicas, open_machine)
-        event_loop.start(context, transport)
+        event_loop.start(context, transport, Senders(context, members))
         _expose_counts(metrics, replicas, options.raft_tick_ms)
         host = cls(context, event_loop, replicas, open_machine)
         limits_reached.expose(metrics, host.copies)

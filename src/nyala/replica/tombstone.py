@@ -26,6 +26,7 @@ class Tombstone:
 
     Attributes:
         superblock: as it is on disk.
+        config: last known members of its group, without an id.
 
     Args:
         context: the process.
@@ -35,7 +36,7 @@ class Tombstone:
     def __init__(self, context: ReplicaContext, superblock: Superblock) -> None:
         self.superblock = superblock
         self._context = context
-        self._config = Configuration(superblock.members)
+        self.config = Configuration(superblock.members)
         self._node = self._core()
         self._answering = False
         self._answer_task: asyncio.Task[object] | None = None
@@ -45,7 +46,7 @@ class Tombstone:
         """Return a Raft node whose log ends where the deleted one did, which decides on votes."""
         return RaftNode(
             self._context.uuid,
-            self._config,
+            self.config,
             self.superblock.hard_state,
             base=self.superblock.last,
             random=self._context.env.random.randrange,
@@ -95,5 +96,5 @@ class Tombstone:
             self.superblock = voted
             self._node.durable(ready.point)
         for outgoing in ready.send:
-            context.send(self._config, group, outgoing.message)
+            context.send(self.config, group, outgoing.message)
         context.schedule(group)  # the outbox is sent at the end of this iteration

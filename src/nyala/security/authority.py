@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from nyala.common.errors import AlreadyPresent, Corrupt, InvalidArgument, NotFound
+from nyala.security.identity import BACKDATED_S
 from nyala.security.principal import AccessRole, Principal, check_name
 
 CA_CERTIFICATE = "ca.crt"
@@ -25,8 +26,10 @@ CA_KEY = "ca.key"
 CA_DAYS = 3_650
 DAYS = 365
 MAX_DAYS = 3_650
-BACKDATED = datetime.timedelta(minutes=5)
+BACKDATED = datetime.timedelta(seconds=BACKDATED_S)
 """Certificates are valid from this time before now, for clocks that differ."""
+
+_OTHERS_READ = 0o007
 
 
 class Authority:
@@ -45,6 +48,11 @@ class Authority:
     def cluster(self) -> str:
         """Cluster part of the principals that it names."""
         return cluster_of(self._certificate)
+
+    @property
+    def certificate_hash(self) -> str:
+        """SHA-256 of the DER form of its certificate, in hex; join tokens contain it."""
+        return self._certificate.fingerprint(hashes.SHA256()).hex()
 
     @property
     def certificate_pem(self) -> bytes:
@@ -67,20 +75,38 @@ class Authority:
         """
         if not 1 <= days <= MAX_DAYS:
             raise InvalidArgument(f"{days} days: a certificate is valid for 1 to {MAX_DAYS} days")
+        key, valid = ec.generate_private_key(ec.SECP256R1()), datetime.timedelta(days=days)
+        return self.sign(key.public_key(), role, name, hosts, valid), key_pem(key)
+
+    def sign(
+        self, holder: ec.EllipticCurvePublicKey, role: AccessRole, name: str,
+        hosts: Sequence[str], valid: datetime.timedelta,
+    ) -> bytes:  # fmt: skip
+        """Return a new certificate of a public key, as PEM.
+
+        Args:
+            holder: public key of its holder.
+            role: see `issue`, as for the others.
+            name: of its holder.
+            hosts: of a server.
+            valid: how long it is valid; it does not outlive the authority.
+
+        Raises:
+            InvalidArgument: a name or host that no certificate can carry.
+        """
         principal = Principal(self.cluster, role, check_name(name))
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(principal.uri)]
         names += [_host(h) for h in hosts]
         usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if role is AccessRole.SERVER:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
-        key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
-        ends = min(now + datetime.timedelta(days=days), self._certificate.not_valid_after_utc)
+        ends = min(now + valid, self._certificate.not_valid_after_utc)
         made = (
             x509.CertificateBuilder()
             .subject_name(_name(str(principal)))
             .issuer_name(self._certificate.subject)
-            .public_key(key.public_key())
+            .public_key(holder)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - BACKDATED)
             .not_valid_after(ends)
@@ -88,14 +114,14 @@ class Authority:
             .add_extension(_key_usage(signs=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(_own_key_id(key), critical=False)
+            .add_extension(_own_key_id(holder), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
                 critical=False,
             )
             .sign(self._key, hashes.SHA256())
         )
-        return made.public_bytes(serialization.Encoding.PEM), _key_pem(key)
+        return made.public_bytes(serialization.Encoding.PEM)
 
 
 def create(directory: str, days: int = CA_DAYS) -> Authority:
@@ -125,13 +151,30 @@ def create(directory: str, days: int = CA_DAYS) -> Authority:
         .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs=True), critical=True)
-        .add_extension(_own_key_id(key), critical=False)
+        .add_extension(_own_key_id(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
     authority = Authority(made, key)
-    write_private(folder / CA_KEY, _key_pem(key))
+    write_private(folder / CA_KEY, key_pem(key))
     write_private(folder / CA_CERTIFICATE, authority.certificate_pem)
     return authority
+
+
+def load_beside(certificate: str) -> Authority | None:
+    """Return the authority whose key is beside its certificate; None: there is no `ca.key`.
+
+    Args:
+        certificate: file of the authority's certificate.
+
+    Raises:
+        Corrupt: its files cannot be read, or are not a pair.
+        InvalidArgument: others may read the key.
+    """
+    folder = Path(certificate).parent
+    if not (folder / CA_KEY).exists():
+        return None
+    check_private(str(folder / CA_KEY))
+    return load(str(folder))
 
 
 def load(directory: str) -> Authority:
@@ -218,6 +261,20 @@ def write_private(path: Path, content: bytes) -> None:
         raise
 
 
+def check_private(path: str) -> None:
+    """Check that no other user of this machine may read a private key.
+
+    Raises:
+        InvalidArgument: others may.
+    """
+    mode = os.stat(path).st_mode
+    if os.name == "posix" and mode & _OTHERS_READ:
+        raise InvalidArgument(
+            f"other users of this machine may read the private key {path} (mode {mode & 0o777:o}); make it "
+            f"private: chmod 600 {path}"
+        )
+
+
 def _name(text: str) -> x509.Name:
     return x509.Name(
         [
@@ -251,11 +308,12 @@ def _key_usage(*, signs: bool) -> x509.KeyUsage:
     )  # fmt: skip
 
 
-def _own_key_id(key: ec.EllipticCurvePrivateKey) -> x509.SubjectKeyIdentifier:
-    return x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+def _own_key_id(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key)
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key as PEM, not encrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

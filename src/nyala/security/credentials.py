@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nyala.common.errors import InvalidArgument
 from nyala.security.files import CredentialFiles
 from nyala.security.principal import Principal
+from nyala.security.revocation import Revocations
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Credentials:
         pem: their contents.
         principal: who this process is.
         version: increases when the files were read again.
+        revocations: revoked certificates, which no port of this process accepts.
 
     Raises:
         InvalidArgument: a file is missing, cannot be read, is expired, or they do not belong together.
@@ -41,11 +43,14 @@ class Credentials:
     def __init__(self, files: CredentialFiles) -> None:
         self.files = files
         self.version = 0
+        self.revocations = Revocations()
         self._state = self._stat()
         self.pem, self.principal = _read(files)
         self._contexts = {server: _context(server) for server in (False, True)}
         self._web = _context(server=True)
         self._web.verify_mode = ssl.CERT_OPTIONAL
+        self._join = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._join.minimum_version = ssl.TLSVersion.TLSv1_3
         self._apply()
 
     def refresh(self) -> bool:
@@ -80,14 +85,23 @@ class Credentials:
         self.refresh()
         return self._web
 
+    def join_context(self) -> ssl.SSLContext:
+        """Return the TLS context of the join port, whose callers have no certificate yet."""
+        self.refresh()
+        return self._join
+
     @property
     def hosts(self) -> frozenset[str]:
         """Names and addresses that the certificate carries, in lower case: those of a server."""
-        from nyala.security.verify import hosts
+        from cryptography import x509
 
-        return frozenset(h.lower() for h in hosts(self.pem.cert))
+        from nyala.security.verify import hosts_of
+
+        found = x509.load_pem_x509_certificate(self.pem.cert)
+        return frozenset(h.lower() for h in hosts_of(found))
 
     def _apply(self) -> None:
+        self._join.load_cert_chain(self.files.cert, self.files.key)
         for context in (*self._contexts.values(), self._web):
             context.load_cert_chain(self.files.cert, self.files.key)
             context.load_verify_locations(cadata=self.pem.ca.decode())

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from nyala.common.errors import InvalidArgument
 
 CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "NYALA_CA", "NYALA_CERT", "NYALA_KEY"
+CERTS, SERVER_FILE = "certs", "server.pem"
+"""Folder in the data directory of a server that joined, and its file of certificate and key."""
 VARIABLES = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE)
 ENVIRONMENT = "the environment"
 
@@ -59,6 +61,16 @@ def named_files(ca: str | None, cert: str | None, key: str | None) -> Credential
             f"files, or set {', '.join(VARIABLES)}"
         )
     return CredentialFiles(ca, cert, key)
+
+
+def joined_files(directory: str) -> CredentialFiles | None:
+    """Return the files of a server that joined its cluster with a token; None: it did not.
+
+    Args:
+        directory: its data directory.
+    """
+    pem = f"{directory}/{CERTS}/{SERVER_FILE}"
+    return CredentialFiles(f"{directory}/{CERTS}/ca.crt", pem, pem) if os.path.exists(pem) else None
 
 
 def files_of_environment(environ: Mapping[str, str] | None = None) -> CredentialFiles | None:

@@ -7,6 +7,7 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument
 from nyala.security.authority import (
     CA_CERTIFICATE,
     CA_DAYS,
+    CA_KEY,
     DAYS,
     Authority,
     create,
@@ -35,14 +36,24 @@ def initialise(directory: str, days: int = CA_DAYS) -> CredentialFiles:
     return write(create(directory, days), directory, ADMIN, AccessRole.ADMIN, ADMIN)
 
 
-def server(directory: str, out: str, hosts: Sequence[str], days: int = DAYS) -> CredentialFiles:
+def server(
+    directory: str,
+    out: str,
+    hosts: Sequence[str],
+    days: int = DAYS,
+    name: str = "",
+    *,
+    signs: bool = False,
+) -> CredentialFiles:
     """Make the certificate of a server; return its files.
 
     Args:
         directory: folder of the authority.
         out: folder for the files `ca.crt`, `server.crt` and `server.key`; created.
-        hosts: names and addresses under which others reach it; the first one names it.
+        hosts: names and addresses under which others reach it.
         days: how long it is valid.
+        name: `tserver-<uuid>` or `master-<uuid>`; empty: the first host names it.
+        signs: for a master that issues certificates: the folder gets `ca.key` too.
 
     Raises:
         InvalidArgument: no host.
@@ -54,8 +65,11 @@ def server(directory: str, out: str, hosts: Sequence[str], days: int = DAYS) -> 
             "name the hosts and addresses under which others reach the server: --host 10.0.0.5 --host db1"
         )
     _refuse_own(directory, out)
-    name = hosts[0].replace(":", "-")[:64]
-    return write(load(directory), out, SERVER, AccessRole.SERVER, name, hosts, days)
+    name = name or hosts[0].replace(":", "-")[:64]
+    files = write(load(directory), out, SERVER, AccessRole.SERVER, name, hosts, days)
+    if signs:
+        write_private(Path(out, CA_KEY), Path(directory, CA_KEY).read_bytes())
+    return files
 
 
 def user(

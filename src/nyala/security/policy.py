@@ -18,6 +18,10 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
         "MasterStatus": _READ, "InspectMaster": _ADMIN, "SetMaintenance": _ADMIN,
         "SetDecommission": _ADMIN, "StandbyPlans": _ADMIN, "ReplaceTablet": _ADMIN,
     },
+    _V1 + "AccessService": {
+        "CreateToken": _ADMIN, "ListTokens": _ADMIN, "RevokeToken": _ADMIN, "Join": _SERVER,
+        "Renew": _SERVER, "Revoke": _ADMIN, "Revocations": _READ, "Members": _SERVER,
+    },
     _V1 + "MasterHeartbeat": {"Heartbeat": _SERVER},
     _V1 + "TabletAdmin": {
         "CreateTablet": _SERVER, "AlterTablet": _SERVER, "DeleteTablet": _ADMIN, "ListTablets": _READ,

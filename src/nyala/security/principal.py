@@ -14,6 +14,7 @@ from nyala.common.errors import InvalidArgument, Unauthenticated
 SCHEME = "nyala"
 _URI = re.compile(r"nyala://([0-9a-f]{32})/([a-z]+)/([A-Za-z0-9._@-]{1,64})")
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_SERVER_NAME = re.compile(r"(tserver|master)-([0-9a-f]{32})")
 
 
 class AccessRole(IntEnum):
@@ -41,7 +42,8 @@ class Principal:
     Attributes:
         cluster: 32 hex digits, from the key of the certificate authority.
         role: what it may call.
-        name: of the user; of a server its first host.
+        name: of the user; of a server `tserver-<uuid>` or `master-<uuid>` if a master issued its certificate,
+            else its first host.
     """
 
     cluster: str
@@ -53,8 +55,26 @@ class Principal:
         """The URI of its certificate."""
         return f"{SCHEME}://{self.cluster}/{self.role.name.lower()}/{self.name}"
 
+    @property
+    def server_uuid(self) -> str | None:
+        """Uuid of the server that its certificate was issued to; None: it names a host, or a user."""
+        found = _SERVER_NAME.fullmatch(self.name) if self.role is AccessRole.SERVER else None
+        return None if found is None else found[2]
+
     def __str__(self) -> str:
         return f"{self.role.name.lower()} {self.name}"
+
+
+def server_name(kind: str, uuid: str) -> str:
+    """Return the name in the certificate of a server that joined: `tserver-<uuid>` or `master-<uuid>`.
+
+    Raises:
+        InvalidArgument: not a role or uuid of a server.
+    """
+    name = f"{kind}-{uuid}"
+    if not _SERVER_NAME.fullmatch(name):
+        raise InvalidArgument(f"{name[:80]!r} does not name a server by its role and uuid")
+    return name
 
 
 def parse_role(text: str) -> AccessRole:

@@ -3,7 +3,6 @@
 Imports `cryptography`, which costs 40 ms: only processes that have credentials import this module.
 """
 
-import os
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +10,10 @@ from pathlib import Path
 from cryptography import x509
 
 from nyala.common.errors import InvalidArgument
-from nyala.security.authority import check_issued, cluster_of
+from nyala.security.authority import check_issued, check_private, cluster_of
 from nyala.security.credentials import Pem
 from nyala.security.files import CredentialFiles
 from nyala.security.principal import Principal, principal_of
-
-_OTHERS_READ = 0o007
 
 
 def read(files: CredentialFiles) -> tuple[Pem, Principal]:
@@ -26,7 +23,7 @@ def read(files: CredentialFiles) -> tuple[Pem, Principal]:
         InvalidArgument: a file is missing, cannot be read, is expired, or they do not belong together.
     """
     pem = Pem(_bytes(files.ca), _bytes(files.cert), _bytes(files.key))
-    _check_mode(files.key)
+    check_private(files.key)
     authority, own = _certificate(pem.ca, files.ca), _certificate(pem.cert, files.cert)
     check_issued(authority, own, files.cert)
     now, begins, ends = datetime.now(UTC), own.not_valid_before_utc, own.not_valid_after_utc
@@ -66,15 +63,14 @@ def uris(certificate: x509.Certificate) -> list[str]:
     return list(names.get_values_for_type(x509.UniformResourceIdentifier))
 
 
-def hosts(pem: bytes) -> list[str]:
-    """Return the names and addresses in the subject alternative name of a certificate, as PEM."""
-    certificate = x509.load_pem_x509_certificate(pem)
+def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return the names and addresses of hosts in the subject alternative name of a certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return []
-    numbers = names.get_values_for_type(x509.IPAddress)
-    return [*names.get_values_for_type(x509.DNSName), *map(str, numbers)]
+        return ()
+    hosts = names.get_values_for_type(x509.DNSName)
+    return (*hosts, *map(str, names.get_values_for_type(x509.IPAddress)))
 
 
 def _bytes(path: str) -> bytes:
@@ -91,12 +87,3 @@ def _certificate(pem: bytes, path: str) -> x509.Certificate:
         return x509.load_pem_x509_certificate(pem)
     except ValueError as err:
         raise InvalidArgument(f"{path} is not a certificate in PEM form: {err}") from err
-
-
-def _check_mode(path: str) -> None:
-    mode = os.stat(path).st_mode
-    if os.name == "posix" and mode & _OTHERS_READ:
-        raise InvalidArgument(
-            f"other users of this machine may read the private key {path} (mode {mode & 0o777:o}); make it "
-            f"private: chmod 600 {path}"
-        )

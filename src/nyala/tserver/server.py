@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from nyala.admin.deletion import DeletionService
 from nyala.admin.fencing import Fence, OrderFence
+from nyala.admin.group_members import GroupMembers
 from nyala.admin.members_service import MembersService
 from nyala.admin.registration import registration
 from nyala.admin.unsafe_recovery_service import UnsafeRecoveryService
@@ -173,6 +174,7 @@ class TabletServer:
             host = await ReplicaHost.open(
                 self._env, self._config.options, self._config.dir, self._identity.uuid, self._transport,
                 clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
+                members=GroupMembers(self._env, lambda: self.heartbeater.leader).find,
             )  # fmt: skip
         finally:
             slow.cancel()
@@ -235,6 +237,10 @@ class TabletServer:
 
     async def _server_info(self, _request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
         return self.info()
+
+    def master_addresses(self) -> Sequence[str]:
+        """Return the public addresses of the masters that this server knows."""
+        return self.masters.current()
 
     # -- status --------------------------------------------------------------------
 

@@ -18,7 +18,9 @@ import socket
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
+from nyala.common.errors import Unauthenticated
 from nyala.security.credentials import Credentials
+from nyala.wire.tls.access import identity_of_connection
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
@@ -68,7 +70,15 @@ async def dial(
     """
     tls = None if credentials is None else credentials.client_context()
     async with asyncio.timeout(timeout_ms / 1000):
-        _, made = await asyncio.get_running_loop().create_connection(make, host, port, ssl=tls)
+        transport, made = await asyncio.get_running_loop().create_connection(
+            make, host, port, ssl=tls
+        )
+    if credentials is not None:
+        try:
+            identity_of_connection(transport, credentials)
+        except Unauthenticated as err:
+            transport.abort()
+            raise ConnectionAbortedError(f"{host}:{port}: {err.message}") from err
     return made
 
 
@@ -85,7 +95,7 @@ class Listener(Generic[P]):
         self._port = port
         self.credentials = credentials
         self._limit = limit
-        self._open: dict[P, None] = {}
+        self._open: dict[P, asyncio.BaseTransport] = {}
         self._empty = asyncio.Event()
         self._empty.set()
         self._server: asyncio.Server | None = None
@@ -101,6 +111,8 @@ class Listener(Generic[P]):
         Raises:
             OSError: the address cannot be bound.
         """
+        if self.credentials is not None:
+            self.credentials.revocations.on_change(self._close_revoked)
         tls = None if self.credentials is None else self.credentials.server_context()
         handshake_s = None if tls is None else HANDSHAKE_S
         self._server = await asyncio.get_running_loop().create_server(
@@ -108,14 +120,29 @@ class Listener(Generic[P]):
         )
         return int(self._server.sockets[0].getsockname()[1])
 
-    def admit(self, connection: P) -> bool:
-        """Count a new connection; return False if there are too many and it must be closed."""
+    def admit(self, connection: P, transport: asyncio.BaseTransport) -> bool:
+        """Count a new connection; return False if there are too many and it must be closed.
+
+        Args:
+            connection: its protocol.
+            transport: its transport.
+        """
         if len(self._open) >= self._limit:
             log.warning("%s: more than %d connections; one was refused", self._port, self._limit)
             return False
-        self._open[connection] = None
+        self._open[connection] = transport
         self._empty.clear()
         return True
+
+    def _close_revoked(self) -> None:
+        """Close the connections whose certificates are revoked."""
+        assert self.credentials is not None
+        for transport in list(self._open.values()):
+            try:
+                identity_of_connection(transport, self.credentials)
+            except Unauthenticated as err:
+                log.warning("%s: a connection was closed: %s", self._port, err)
+                cast("asyncio.Transport", transport).abort()
 
     def remove(self, connection: P) -> None:
         """Remove a lost connection, admitted or not."""

@@ -14,6 +14,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.env.rpc import Method, Shape
 from nyala.wire import flight_data
 from nyala.wire.proto import (
+    access_pb2,
     flight_pb2,
     journal_pb2,
     nyala_pb2,
@@ -98,6 +99,16 @@ TXN_ABORT = _method(_transactions, "Abort")
 TXN_STATUS = _method(_transactions, "Status")
 TXN_LIST = _method(_transactions, "List")
 TXN_KEY = _method(_transactions, "Key")
+
+_access = access_pb2.DESCRIPTOR.services_by_name["AccessService"]
+CREATE_TOKEN = _method(_access, "CreateToken")
+LIST_TOKENS = _method(_access, "ListTokens")
+REVOKE_TOKEN = _method(_access, "RevokeToken")
+JOIN = _method(_access, "Join")
+RENEW = _method(_access, "Renew")
+REVOKE = _method(_access, "Revoke")
+MEMBERS = _method(_access, "Members")
+REVOCATIONS = _method(_access, "Revocations")
 
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]
 HEARTBEAT = _method(_heartbeat, "Heartbeat")

@@ -19,7 +19,7 @@ from nyala.wire.connection import Listener, configured
 from nyala.wire.frames import HEADER, FrameKind, decode_frame, payload_bytes
 from nyala.wire.framing import ReceiveBuffer
 from nyala.wire.limits import PeerLimits
-from nyala.wire.tls.access import principal_of_connection
+from nyala.wire.tls.access import identity_of_connection
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +98,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._server = server
         self._incoming = ReceiveBuffer(BUFFER_BYTES, LARGE_BYTES)
         self._peer: ServerUuid | None = None
+        self._certified: str | None = None  # uuid in the certificate of the other end
         self._transport: asyncio.Transport | None = None
         self._frames = 0
         self._check_timer: asyncio.TimerHandle | None = None
@@ -105,21 +106,24 @@ class PeerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, unless there are too many."""
         self._transport = configured(transport, self._server.limits.silence_ms)
-        if not self._server.connections.admit(self):
+        if not self._server.connections.admit(self, transport):
             self._server.count_refused("too many")
             self._transport.abort()
             return
-        if self._server.connections.credentials is not None and not self._is_server(transport):
+        credentials = self._server.connections.credentials
+        if credentials is not None and not self._is_server(transport, credentials):
             return
         self._schedule_check()
 
-    def _is_server(self, transport: asyncio.BaseTransport) -> bool:
+    def _is_server(self, transport: asyncio.BaseTransport, credentials: Credentials) -> bool:
         """Return whether the other end has a server's certificate; close the connection if not."""
         try:
-            policy.require_server(principal_of_connection(transport))
+            principal = identity_of_connection(transport, credentials).principal
+            policy.require_server(principal)
         except NyalaError as err:
             self._refuse("no server", str(err))
             return False
+        self._certified = principal.server_uuid
         return True
 
     def _schedule_check(self) -> None:
@@ -190,6 +194,12 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise Corrupt(
                 f"a frame for server {frame.batch.to}; this is {self._server.uuid}",
                 {"why": "destination"},
+            )
+        if self._certified not in (None, frame.batch.sender):
+            raise Corrupt(
+                f"a frame of {frame.batch.sender} on the connection of a server whose certificate names "
+                f"{self._certified}",
+                {"why": "certificate"},
             )
         if self._peer is None:
             if frame.kind is not FrameKind.HELLO:

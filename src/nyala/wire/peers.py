@@ -25,6 +25,7 @@ from nyala.wire.connection import configured, dial
 from nyala.wire.frames import FrameKind, encode_frame, frame_parts
 from nyala.wire.limits import PeerLimits
 from nyala.wire.peer_server import PeerServer
+from nyala.wire.tls.access import identity_of_connection
 
 log = logging.getLogger(__name__)
 
@@ -271,7 +272,8 @@ class PeerLane(asyncio.Protocol):
         """Send HELLO, then the queued frames."""
         self._transport = configured(transport, self._limits.silence_ms)
         self._lost.clear()
-        if self._closed:
+        if self._closed or self._is_revoked(transport):
+            self._forget_waiting()
             self._transport.abort()
             return
         self._connected_at_us = self._env.clock.monotonic_us()
@@ -280,6 +282,17 @@ class PeerLane(asyncio.Protocol):
             self._transport.writelines(frame)
         self._waiting.clear()
         self._waiting_bytes = 0
+
+    def _is_revoked(self, transport: asyncio.BaseTransport) -> bool:
+        """Return whether the certificate of the other end was revoked: it gets no frame."""
+        if self._credentials is None:
+            return False
+        try:
+            identity_of_connection(transport, self._credentials)
+        except NyalaError as err:
+            log.warning("peer %s at %s: %s", self._hello.to, self._address, err)
+            return True
+        return False
 
     def data_received(self, data: bytes) -> None:
         """Close the connection: the accepting end of the peer port sends nothing."""

@@ -21,12 +21,13 @@ from nyala.env.request_stream import responses_to
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security import policy
 from nyala.security.credentials import Credentials
+from nyala.security.identity import CALLER
 from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_server import StreamServer
 from nyala.wire.streams.calls import CallServer
-from nyala.wire.tls.access import checked, principal_of_call
+from nyala.wire.tls.access import checked, identity_of_call
 
 log = logging.getLogger(__name__)
 
@@ -143,8 +144,7 @@ class GrpcServer:
             self._server = None
 
     def _grpc_handler(self, method: Method) -> Any:
-        guarded = self._credentials is not None
-        call = _Call(method, self._handlers[method], self._limits, self._metrics, guarded)
+        call = _Call(method, self._handlers[method], self._limits, self._metrics, self._credentials)
         if method.shape is Shape.UNARY:
             return grpc.unary_unary_rpc_method_handler(call.unary)
         if method.shape is Shape.SERVER_STREAM:
@@ -175,11 +175,11 @@ class _Call:
         handler: Callable[..., Any],
         limits: RpcLimits,
         metrics: RpcMetrics | None,
-        guarded: bool,
+        credentials: Credentials | None,
     ) -> None:
         self._method = method
         self._handler = handler
-        self._guarded = guarded
+        self._credentials = credentials
         self._limits = limits
         self._metrics = metrics
 
@@ -217,7 +217,9 @@ class _Call:
         Raises:
             Unauthenticated, Forbidden: the caller may not call it.
         """
-        caller = principal_of_call(context) if self._guarded else None
+        known = self._credentials
+        caller = None if known is None else identity_of_call(context, known)
+        CALLER.set(caller)  # in the task of this call
         return checked(self._method, self._handler, caller)
 
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:

@@ -15,7 +15,7 @@ from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, TooLarge, 
 from nyala.env.clock import system_random
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security.credentials import Credentials
-from nyala.security.principal import Principal
+from nyala.security.identity import PeerIdentity
 from nyala.wire import status
 from nyala.wire.connection import Listener
 from nyala.wire.flight_data import join, split
@@ -26,7 +26,7 @@ from nyala.wire.request_stream import RequestStreamServer
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
-from nyala.wire.tls.access import checked, principal_of_connection
+from nyala.wire.tls.access import checked, identity_of_connection
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class ServerStream(StreamEnd):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, unless `CONNECTIONS` are open."""
         super().connection_made(transport)
-        if not self._server.connections.admit(self):
+        if not self._server.connections.admit(self, transport):
             self.fail(
                 Unavailable(
                     f"this server has {CONNECTIONS} open streams, which is its limit; retry when some "
@@ -152,10 +152,11 @@ class ServerStream(StreamEnd):
         Raises:
             Unauthenticated, Forbidden: the caller may not call it.
         """
-        caller: Principal | None = None
-        if self._server.connections.credentials is not None:
+        caller: PeerIdentity | None = None
+        credentials = self._server.connections.credentials
+        if credentials is not None:
             assert self._transport is not None
-            caller = principal_of_connection(self._transport)
+            caller = identity_of_connection(self._transport, credentials)
         return checked(method, self._server.handlers[method], caller)
 
     def _send_end(self, failure: NyalaError | None) -> None:

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, show, stays, verb
+from nyala.cli.output import Format, FormatOption, MastersOption, say, show, stays, verb
+from nyala.cli.security.calls import call_leader, utc
 
 app = typer.Typer(no_args_is_help=True, help="Certificates of servers and users.")
 
@@ -54,11 +55,22 @@ def server(
         ),
     ],
     days: Days = 365,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            help="tserver-UUID or master-UUID: the certificate is for this server only.",
+        ),
+    ] = "",
+    signs: Annotated[
+        bool,
+        typer.Option("--signs", help="For a master: add ca.key, so that servers join with tokens."),
+    ] = False,
 ) -> None:
     """Make the certificate of a master or tablet server."""
     from nyala.security import issue
 
-    files = issue.server(dir, out, host, days)
+    files = issue.server(dir, out, host, days, name, signs=signs)
     print(f"copy {out} to the server, and start it with:")
     print(f"  --ca {files.ca} --cert {files.cert} --key {files.key}")
 
@@ -95,6 +107,41 @@ def show_(
     from nyala.security.describe import describe
 
     show(("field", "value"), list(describe(file).items()), format)
+
+
+@app.command("revoke")
+@verb
+@stays("the certificate may have been revoked: nyala cert revoked")
+def revoke(
+    holder: Annotated[str, typer.Argument(help="Serial number in hex, or the name of the holder.")],
+    masters: MastersOption = "",
+) -> None:
+    """Revoke a certificate, or by a name all of its holder's that exist now, within seconds.
+
+    nyala cert show FILE shows name and serial number. Certificates that are made later for the same name are
+    valid.
+    """
+    import re
+
+    from nyala.wire import methods
+    from nyala.wire.proto import access_pb2 as pb
+
+    serial = re.fullmatch(r"(?:[0-9a-fA-F]{2}:?){10,20}|[0-9a-fA-F]{20,40}", holder)
+    request = pb.RevokeRequest(serial=holder) if serial else pb.RevokeRequest(name=holder)
+    made = call_leader(masters, methods.REVOKE, request).revocation
+    say(f"revoked: {made.id}; open connections end within seconds")
+
+
+@app.command("revoked")
+@verb
+def revoked(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """List the certificates that are revoked."""
+    from nyala.wire import methods
+    from nyala.wire.proto import access_pb2 as pb
+
+    answer = call_leader(masters, methods.REVOCATIONS, pb.RevocationsRequest())
+    rows = [(*r.id.split("-", 1), utc(r.revoked_us), r.revoked_by) for r in answer.revocations]
+    show(("by", "value", "revoked", "by whom"), sorted(rows), format)
 
 
 def _print_variables(variables: dict[str, str]) -> None:

@@ -1,15 +1,24 @@
 """Network of a server process: its credentials, and the host that it listens on."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument
 from nyala.security.credentials import Credentials
-from nyala.security.files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, named_files
+from nyala.security.files import (
+    CA_VARIABLE,
+    CERT_VARIABLE,
+    KEY_VARIABLE,
+    joined_files,
+    named_files,
+)
 from nyala.security.policy import require_server
+
+if TYPE_CHECKING:
+    from nyala.security.authority import Authority
 
 PRIVATE = 0o077
 """Mode bits that the files and folders of a server do not have: they are for its user only."""
@@ -43,7 +52,7 @@ class Network:
     bind: str = ""
 
     @classmethod
-    def of(cls, ca: str, cert: str, key: str, bind: str) -> "Network":
+    def of(cls, ca: str, cert: str, key: str, bind: str, directory: str = "") -> "Network":
         """Return the network of a server.
 
         Args:
@@ -51,17 +60,31 @@ class Network:
             cert: file of the server's certificate.
             key: file of its key.
             bind: host to listen on; empty: that of each address.
+            directory: data directory of the server; if no files are named, and it joined with a token, those
+                in there are used.
 
         Raises:
             InvalidArgument: some files are missing or do not belong together.
             Forbidden: the certificate is that of a user.
         """
-        files = named_files(ca, cert, key)
+        files = named_files(ca, cert, key) or (joined_files(directory) if directory else None)
         if files is None:
             return cls(None, bind)
         credentials = Credentials(files)
         require_server(credentials.principal)
         return cls(credentials, bind)
+
+    def authority(self) -> "Authority | None":
+        """Return the certificate authority of a master; None: it does not have the key.
+
+        Raises:
+            Corrupt, InvalidArgument: the key is not that of the authority, or others may read it.
+        """
+        if self.credentials is None:
+            return None
+        from nyala.security.authority import load_beside  # slow to import
+
+        return load_beside(self.credentials.files.ca)
 
     def listen_on(self, address: str) -> str:
         """Return the address to listen on, for one that others use.

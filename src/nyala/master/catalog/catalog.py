@@ -14,6 +14,8 @@ from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.machines import registry
 from nyala.machines.kind import MachineKind
+from nyala.master.catalog import access
+from nyala.master.catalog.access import ACCESS_RECORDS, Access
 from nyala.master.catalog.decisions import Decisions, rows_of
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import (
@@ -88,7 +90,7 @@ class Catalog:
         self._recallable: dict[TableId, None] = {}
         self.cluster: cat.ClusterRecord | None = None
         self.servers = ServerList()
-        self.decisions = Decisions()
+        self.decisions, self.access = Decisions(), Access()
 
     def table(self, table_id: TableId) -> CatalogTable | None:
         """Return a table by id, removed ones included."""
@@ -218,7 +220,7 @@ class Catalog:
         rows += map(server_row, plan.servers)
         if plan.cluster is not None:
             rows.append(cluster_row(plan.cluster))
-        return PreparedPlan(plan, (*rows, *rows_of(plan)))
+        return PreparedPlan(plan, (*rows, *rows_of(plan), *access.rows_of(plan.access)))
 
     def publish(self, draft: PreparedPlan) -> None:
         """Publish a replicated plan: tablets first, then tables, then the other maps (S0.60)."""
@@ -231,6 +233,7 @@ class Catalog:
         if draft.plan.cluster is not None:
             self.cluster = draft.plan.cluster
         self.decisions.publish(draft.plan)
+        self.access.publish(draft.plan)
 
     def follow(self, plan: CatalogPlan) -> None:
         """Apply the combined effect of many operations, in which names may have moved between tables."""
@@ -258,7 +261,8 @@ class Catalog:
             elif isinstance(item, cat.ClusterRecord):
                 self.cluster = item
             elif item is not None:
-                self.decisions.load(item)
+                part = self.access if isinstance(item, ACCESS_RECORDS) else self.decisions
+                part.load(item)
         self.decisions.loaded()
         for tablet in sorted(tablets, key=_partition_order):
             self._put_tablet(tablet)

@@ -13,6 +13,23 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
+class AccessChanges:
+    """Changes of tokens and revocations in a plan.
+
+    Attributes:
+        tokens: new records of tokens.
+        ended: tokens whose rows are removed, by id.
+        revocations: new revocations.
+        expired: revocations whose rows are removed, by id.
+    """
+
+    tokens: tuple[cat.JoinTokenRecord, ...] = ()
+    ended: tuple[str, ...] = ()
+    revocations: tuple[cat.RevocationRecord, ...] = ()
+    expired: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogPlan:
     """Writes and orders of one catalog operation.
 
@@ -25,6 +42,7 @@ class CatalogPlan:
         removed: decisions whose rows are removed, by transaction.
         marks: new marks of the decisions.
         keys: new records of keys of transactions.
+        access: changes of join tokens and revocations.
         removed_keys: keys whose rows are removed, by name.
         actions: orders for tablet servers, sent after the commit point only.
         answer: the id of the table that the operation is about, for the client.
@@ -41,12 +59,14 @@ class CatalogPlan:
     marks: cat.DecisionMarks | None = None
     keys: tuple[cat.KeyRecord, ...] = ()
     removed_keys: tuple[str, ...] = ()
+    access: AccessChanges | None = None
 
     @property
     def writes(self) -> bool:
         """True if anything is replicated."""
         definitions = self.tables or self.tablets or self.servers or self.cluster is not None
         ended = self.removed or self.removed_keys or self.marks is not None
+        ended = ended or self.access is not None
         return bool(definitions or self.decisions or self.keys or ended)
 
 

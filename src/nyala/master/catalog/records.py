@@ -200,6 +200,7 @@ class CatalogTablet:
 
 KIND_TABLE, KIND_TABLET, KIND_CLUSTER, KIND_SERVER = "table", "tablet", "cluster", "server"
 KIND_DECISION, KIND_MARKS = "decision", "decision_marks"
+KIND_TOKEN, KIND_REVOCATION = "join_token", "revocation"
 KIND_KEY = "txn_key"
 """Kind of the keys of transactions, which are looked up and not loaded: it sorts after every other kind."""
 CLUSTER_ROW, MARKS_ROW = "cluster", "marks"
@@ -258,6 +259,16 @@ def marks_row(record: cat.DecisionMarks) -> CatalogRow:
     return CatalogRow(KIND_MARKS, MARKS_ROW, record.SerializeToString(deterministic=True))
 
 
+def token_row(record: cat.JoinTokenRecord) -> CatalogRow:
+    """Return the row of a join token."""
+    return CatalogRow(KIND_TOKEN, record.id, record.SerializeToString(deterministic=True))
+
+
+def revocation_row(record: cat.RevocationRecord) -> CatalogRow:
+    """Return the row of a revocation."""
+    return CatalogRow(KIND_REVOCATION, record.id, record.SerializeToString(deterministic=True))
+
+
 def key_row(record: cat.KeyRecord) -> CatalogRow:
     """Return the row of a key."""
     return CatalogRow(KIND_KEY, record.key.name, record.SerializeToString(deterministic=True))
@@ -275,6 +286,8 @@ Item = (
     | pb.ListedServer
     | cat.DecisionRecord
     | cat.DecisionMarks
+    | cat.JoinTokenRecord
+    | cat.RevocationRecord
 )
 _RECORDS: dict[
     str,
@@ -283,7 +296,9 @@ _RECORDS: dict[
     | type[cat.ClusterRecord]
     | type[pb.ListedServer]
     | type[cat.DecisionRecord]
-    | type[cat.DecisionMarks],
+    | type[cat.DecisionMarks]
+    | type[cat.JoinTokenRecord]
+    | type[cat.RevocationRecord],
 ] = {
     KIND_TABLE: cat.TableRecord,
     KIND_TABLET: cat.TabletRecord,
@@ -291,6 +306,8 @@ _RECORDS: dict[
     KIND_SERVER: pb.ListedServer,
     KIND_DECISION: cat.DecisionRecord,
     KIND_MARKS: cat.DecisionMarks,
+    KIND_TOKEN: cat.JoinTokenRecord,
+    KIND_REVOCATION: cat.RevocationRecord,
 }
 
 
@@ -328,7 +345,7 @@ def parse(row: CatalogRow) -> Item | None:
         return record
     if (found := _id_of(record)) != row.id:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {found!r}")
-    if isinstance(record, pb.ListedServer | cat.DecisionRecord):
+    if not isinstance(record, cat.TableRecord | cat.TabletRecord):
         return record
     try:
         item = (
@@ -348,7 +365,12 @@ def parse(row: CatalogRow) -> Item | None:
 
 
 def _id_of(
-    record: cat.TableRecord | cat.TabletRecord | pb.ListedServer | cat.DecisionRecord,
+    record: cat.TableRecord
+    | cat.TabletRecord
+    | pb.ListedServer
+    | cat.DecisionRecord
+    | cat.JoinTokenRecord
+    | cat.RevocationRecord,
 ) -> str:
     """Return the id that the row of a record has."""
     if isinstance(record, cat.DecisionRecord):

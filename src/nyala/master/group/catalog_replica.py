@@ -1,5 +1,6 @@
 """The data directory of a master, and its replica of the sys catalog."""
 
+from collections.abc import Callable
 from enum import Enum
 
 from nyala.common.errors import Corrupt, NotFound, NyalaError, Unavailable
@@ -32,6 +33,7 @@ async def open_host(
     clock: ServerClock,
     transport: Transport,
     metrics: Metrics,
+    group: Callable[[], Configuration | None],
 ) -> ReplicaHost:
     """Open the log of a formatted data directory, and the sys catalog's replica if it is there.
 
@@ -42,6 +44,7 @@ async def open_host(
         clock: clock of this master.
         transport: asyncio transport of the peer port.
         metrics: registry of this process.
+        group: returns the newest configuration of the masters that another master reports.
 
     Raises:
         Corrupt: the log cannot be used. OSError: the disk failed, or is full.
@@ -52,9 +55,13 @@ async def open_host(
             raise Corrupt(f"a master's directory holds a replica of {group}")
         return Tablet.open(env.files, directory)
 
+    async def members(_group: TabletId) -> Configuration | None:
+        return group()
+
     return await ReplicaHost.open(
-        env, config.options, config.dir, uuid, transport, clock, open_machine, metrics=metrics
-    )
+        env, config.options, config.dir, uuid, transport, clock, open_machine, metrics=metrics,
+        members=members,
+    )  # fmt: skip
 
 
 class ReplicaPresence(Enum):

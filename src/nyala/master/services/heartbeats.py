@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from nyala.common import addresses
-from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
@@ -18,6 +18,7 @@ from nyala.master.ddl import tablet_report
 from nyala.master.group.status import ResponseHeader
 from nyala.master.leader import MasterLeadership, Term
 from nyala.master.tservers import GONE, TServer, TServers
+from nyala.security.identity import CALLER
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -64,6 +65,7 @@ class HeartbeatService:
 
         Raises:
             InvalidArgument: not a tablet server's, or one of another cluster.
+            Forbidden: it names another server than the certificate of the caller.
         """
         self._check(request.server)
         server = self._servers.record_heartbeat(request, self._env.clock.monotonic_us())
@@ -127,6 +129,12 @@ class HeartbeatService:
             raise InvalidArgument(
                 f"a heartbeat must name role tserver and a uuid, and this one names role {server.role!r} and "
                 f"uuid {server.uuid!r}; only tablet servers report to masters"
+            )
+        caller = CALLER.get()
+        if caller is not None and caller.principal.server_uuid not in (None, server.uuid):
+            raise Forbidden(
+                f"a heartbeat of server {server.uuid[:80]} arrived with the certificate of "
+                f"{caller.principal}; a server reports for itself only"
             )
         addresses.parse(server.address)
         addresses.parse(server.peer_address)

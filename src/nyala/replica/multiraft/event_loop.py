@@ -18,6 +18,7 @@ from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
 from nyala.replica.multiraft.quiesced_groups import QuiescedGroups, without_quiesce_offer
 from nyala.replica.multiraft.retention import Retention
+from nyala.replica.multiraft.senders import Senders
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
 
@@ -56,9 +57,15 @@ class EventLoop:
         self._retention: Retention
         self._held: HeldBatches
 
-    def start(self, context: ReplicaContext, transport: Transport) -> None:
-        """Start receiving messages and ticking."""
-        self._context = context
+    def start(self, context: ReplicaContext, transport: Transport, senders: Senders) -> None:
+        """Start receiving messages and ticking.
+
+        Args:
+            context: the process.
+            transport: to and from the other servers.
+            senders: decides which servers' messages count.
+        """
+        self._context, self._senders = context, senders
         self._retention = Retention(context, self._replicas)
         self._held = HeldBatches(context, self._deliver)
         context.clock.keep(context.env.tasks)
@@ -110,6 +117,8 @@ class EventLoop:
         hlc = context.clock.peek()
         for group, message in batch.messages:
             replica = self._replicas.get(group)
+            if replica is not None and not self._senders.admits(replica, batch.sender):
+                continue
             if replica is None or replica.member is None:
                 if replica is None or not replica.step_tombstone(message, hlc):
                     context.counters.refused.labels("group").inc()

@@ -410,3 +410,110 @@ class KeyRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeyRecord: _TypeAlias = KeyRecord  # noqa: Y015
+
+@_typing.final
+class JoinTokenRecord(_message.Message):
+    """kind "join_token", id = the token's id"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SECRET_HASH_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    USES_FIELD_NUMBER: _builtins.int
+    CREATED_US_FIELD_NUMBER: _builtins.int
+    EXPIRES_US_FIELD_NUMBER: _builtins.int
+    CREATED_BY_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    secret_hash: _builtins.bytes
+    """SHA-256 of the secret"""
+    role: _builtins.str
+    uses: _builtins.int
+    """"tserver" or "master"; most servers that may join with it"""
+    created_us: _builtins.int
+    expires_us: _builtins.int
+    """microseconds since the epoch"""
+    created_by: _builtins.str
+    revoked: _builtins.bool
+    @_builtins.property
+    def used(self) -> _containers.RepeatedCompositeFieldContainer[Global___JoinUse]: ...
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        secret_hash: _builtins.bytes = ...,
+        role: _builtins.str = ...,
+        uses: _builtins.int = ...,
+        created_us: _builtins.int = ...,
+        expires_us: _builtins.int = ...,
+        created_by: _builtins.str = ...,
+        revoked: _builtins.bool = ...,
+        used: _abc.Iterable[Global___JoinUse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_by", b"created_by", "created_us", b"created_us", "expires_us", b"expires_us", "id", b"id", "revoked", b"revoked", "role", b"role", "secret_hash", b"secret_hash", "used", b"used", "uses", b"uses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinTokenRecord: _TypeAlias = JoinTokenRecord  # noqa: Y015
+
+@_typing.final
+class JoinUse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    KEY_HASH_FIELD_NUMBER: _builtins.int
+    AT_US_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    key_hash: _builtins.bytes
+    at_us: _builtins.int
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        key_hash: _builtins.bytes = ...,
+        at_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_us", b"at_us", "key_hash", b"key_hash", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JoinUse: _TypeAlias = JoinUse  # noqa: Y015
+
+@_typing.final
+class RevocationRecord(_message.Message):
+    """kind "revocation", id = `id`"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REVOKED_US_FIELD_NUMBER: _builtins.int
+    UNTIL_US_FIELD_NUMBER: _builtins.int
+    REVOKED_BY_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """"serial-<hex>" or "name-<name>" """
+    revoked_us: _builtins.int
+    """a name: certificates issued until then are revoked"""
+    until_us: _builtins.int
+    """no certificate that it revokes is valid after it: the record is removed"""
+    revoked_by: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        revoked_us: _builtins.int = ...,
+        until_us: _builtins.int = ...,
+        revoked_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "revoked_by", b"revoked_by", "revoked_us", b"revoked_us", "until_us", b"until_us"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevocationRecord: _TypeAlias = RevocationRecord  # noqa: Y015

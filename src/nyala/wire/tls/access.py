@@ -10,35 +10,48 @@ from typing import Any
 from nyala.common.errors import NyalaError
 from nyala.env.rpc import Method
 from nyala.security import policy
-from nyala.security.principal import Principal, principal_of
+from nyala.security.credentials import Credentials
+from nyala.security.identity import PeerIdentity, identity_of_peer, identity_of_pem
 from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb
 
-_NAMES = "x509_subject_alternative_name"
+_PEM = "x509_pem_cert"
 
 
-def principal_of_call(context: Any) -> Principal:
+def identity_of_call(context: Any, credentials: Credentials) -> PeerIdentity:
     """Return the caller of a gRPC call, from its verified certificate.
 
+    Args:
+        context: of the call.
+        credentials: of this process.
+
     Raises:
-        Unauthenticated: the certificate is no user's or server's.
+        Unauthenticated: the certificate is no user's or server's, or was revoked.
     """
     known: Mapping[str, list[bytes]] = context.auth_context()
-    return principal_of(raw.decode(errors="replace") for raw in known.get(_NAMES, ()))
+    found = identity_of_pem(known.get(_PEM, [b""])[0])
+    credentials.revocations.check(found)
+    return found
 
 
-def principal_of_connection(transport: asyncio.BaseTransport) -> Principal:
+def identity_of_connection(
+    transport: asyncio.BaseTransport, credentials: Credentials
+) -> PeerIdentity:
     """Return the other end of a TLS connection, from its verified certificate.
 
+    Args:
+        transport: of the connection.
+        credentials: of this process.
+
     Raises:
-        Unauthenticated: the certificate is no user's or server's.
+        Unauthenticated: the certificate is no user's or server's, or was revoked.
     """
-    certificate = transport.get_extra_info("peercert") or {}
-    names = certificate.get("subjectAltName", ())
-    return principal_of(value for kind, value in names if kind == "URI")
+    found = identity_of_peer(transport.get_extra_info("peercert") or {})
+    credentials.revocations.check(found)
+    return found
 
 
-def checked(method: Method, handler: Callable[..., Any], caller: Principal | None) -> Any:
+def checked(method: Method, handler: Callable[..., Any], caller: PeerIdentity | None) -> Any:
     """Return the handler of a method for a caller; calls inside of a stream of calls are checked one by one.
 
     Args:
@@ -51,13 +64,13 @@ def checked(method: Method, handler: Callable[..., Any], caller: Principal | Non
     """
     if caller is None:
         return handler
-    policy.check(caller, method.path)
+    policy.check(caller.principal, method.path)
     if method is not methods.CALL:
         return handler
 
     def call(request: pb.CallRequest, answer: Callable[[pb.CallResponse], None]) -> None:
         try:
-            policy.check(caller, request.method)
+            policy.check(caller.principal, request.method)
         except NyalaError as err:
             answer(pb.CallResponse(request=request.request, error=status.to_proto(err)))
         else:

@@ -8,6 +8,7 @@ from nyala.common.options import Options
 from nyala.env.rpc import Method
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
+from nyala.security.authority import Authority
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run, seeded
@@ -27,8 +28,10 @@ class Masters:
         loop: SimLoop,
         lists: dict[str, tuple[str, ...]] | None = None,
         options: Options = OPTIONS,
+        authority: Authority | None = None,
     ) -> None:
         self.loop = loop
+        self.authority = authority
         self.options = options
         self.network = SimNetwork(loop, seeded(7, "network"))
         self.processes = {
@@ -45,6 +48,7 @@ class Masters:
             f"{name}:2",
             master_addresses=tuple(f"{m}:1" for m in masters),
             options=self.options,
+            authority=self.authority,
         )
 
         def program(env: Any, transport: Any) -> Master:
@@ -112,9 +116,10 @@ def with_masters(
     work: Callable[[Masters], Awaitable[Any]],
     lists: dict[str, tuple[str, ...]] | None = None,
     options: Options = OPTIONS,
+    authority: Authority | None = None,
 ) -> Any:
     async def main(loop: SimLoop) -> Any:
-        masters = Masters(loop, lists, options)
+        masters = Masters(loop, lists, options, authority)
         result = await work(masters)
         masters.check()
         return result

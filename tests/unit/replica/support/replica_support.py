@@ -15,6 +15,7 @@ from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.raft.messages import PeerBatch
 from nyala.replica.host import ReplicaHost
+from nyala.replica.multiraft.senders import ConfigurationSource
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint, FlushPoint, Transport
 from nyala.replica.status import State, WriteOutcome
@@ -110,7 +111,15 @@ class HostProgram:
 
     machine: type[AddingMachine] = AddingMachine
 
-    def __init__(self, env: Env, transport: Transport, uuid: ServerUuid, options: Options) -> None:
+    def __init__(
+        self,
+        env: Env,
+        transport: Transport,
+        uuid: ServerUuid,
+        options: Options,
+        members: ConfigurationSource | None = None,
+    ) -> None:
+        self.members = members
         self.env = env
         self.metrics = Metrics()
         self.changes: list[TabletId] = []
@@ -134,6 +143,7 @@ class HostProgram:
             lambda _, directory: self.machine(self.env.files, directory),
             metrics=self.metrics,
             on_change=self.changes.append,
+            members=self.members,
         )
 
     def handlers(self):
@@ -147,7 +157,13 @@ class HostProgram:
 class Fleet:
     """`servers` hosts, each with the given groups, on all of them."""
 
-    def __init__(self, loop: SimLoop, servers: int = 3, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        servers: int = 3,
+        options: Options | None = None,
+        members: ConfigurationSource | None = None,
+    ) -> None:
         self.loop = loop
         self.network = SimNetwork(loop, seeded(7, "network"))
         options = options or Options(wal_segment_mb=1)
@@ -156,7 +172,7 @@ class Fleet:
         ]
         for number, process in enumerate(self.processes):
             process.program = lambda env, transport, n=number: HostProgram(
-                env, transport, uuid_of(n), options
+                env, transport, uuid_of(n), options, members
             )
         self.config = self.configuration(range(servers))
         self.sequence = 0
@@ -332,13 +348,15 @@ def record_batches(process, received):
     transport.send = note
 
 
-def scenario(servers=3, groups=(GROUP,), options=None, start=True, max_time_s=600):
-    """Run an async test function with a fleet."""
+def scenario(
+    servers=3, groups=(GROUP,), options=None, start=True, max_time_s=600, members=lambda: None
+):
+    """Run an async test function with a fleet; `members` makes what its masters know."""
 
     def decorate(fn):
         def wrapped():
             async def main(loop):
-                fleet = Fleet(loop, servers, options)
+                fleet = Fleet(loop, servers, options, members())
                 if start:
                     await fleet.start(groups)
                 await fn(fleet)

@@ -1,0 +1,157 @@
+"""Upkeep of a server's certificates: files that changed, the list of revoked ones, renewal.
+
+A server renews its own certificate after two thirds of its life, with a new key, if a master issued it.
+Connections that are open stay open. The list of revoked certificates is kept in the data directory, so that
+a server that starts without masters refuses those it knew of.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nyala.client.cluster.masters import Masters
+from nyala.common.errors import NyalaError
+from nyala.env.env import Env
+from nyala.env.rpc import Method
+from nyala.env.tasks import Lane
+from nyala.security.authority import write_private
+from nyala.security.credentials import Credentials
+from nyala.security.identity import identity_of_pem
+from nyala.security.revocation import Revocation
+from nyala.security.signing_request import new_request
+from nyala.wire import methods
+from nyala.wire.proto import access_pb2 as pb
+from nyala.wire.tls.join_port import JoinPort
+
+log = logging.getLogger(__name__)
+
+INTERVAL_MS = 2_000
+CALL_TIMEOUT_MS = 5_000
+REVOKED_FILE = "revoked"
+
+
+class CertificateUpkeep:
+    """Upkeep of the certificates of one server. On the loop only.
+
+    Args:
+        env: calls, clock, tasks.
+        credentials: of the server.
+        directory: its data directory.
+        masters: returns the public addresses of the masters that it knows.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        credentials: Credentials,
+        directory: str,
+        masters: Callable[[], Sequence[str]],
+    ) -> None:
+        self._env = env
+        self._credentials = credentials
+        self._revoked = Path(directory, REVOKED_FILE)
+        self._addresses = masters
+        self._masters: Masters | None = None
+        self._said = ""
+
+    def start(self) -> None:
+        """Start the upkeep."""
+        self._env.tasks.spawn(self._run(), "upkeep of certificates")
+
+    async def _run(self) -> None:
+        try:
+            self._credentials.revocations.replace(await self._env.tasks.run(Lane.DISK, self._load))
+        except (OSError, ValueError) as err:
+            log.error(
+                "the list of revoked certificates in %s cannot be read: %s", self._revoked, err
+            )
+        while True:
+            if self._credentials.refresh():
+                log.info("the credentials were read again: %s", self._credentials.files.cert)
+            for step in (self.learn_revocations, self.renew_if_due):
+                try:
+                    await step()
+                except (NyalaError, OSError) as err:  # no leader, or a full disk: tried again
+                    self._say(f"the certificates were not brought up to date: {err}")
+                except Exception as bug:  # the task's top: without it certificates would end
+                    log.error("the certificates were not brought up to date", exc_info=bug)
+            await self._env.tasks.sleep_ms(INTERVAL_MS)
+
+    async def learn_revocations(self) -> None:
+        """Ask the leader master for the list of revoked certificates, and keep it if it is new.
+
+        Raises:
+            NyalaError: no leader answers. OSError: the list was not written; it is in force.
+        """
+        known = self._credentials.revocations
+        answer = await self._ask(methods.REVOCATIONS, pb.RevocationsRequest(digest=known.digest))
+        if answer.digest == known.digest:
+            return
+        entries = [Revocation(r.id, r.revoked_us) for r in answer.revocations]
+        known.replace(entries)
+        log.info("%d revocations of certificates are in force", len(entries))
+        await self._env.tasks.run(Lane.DISK, self._save, entries)
+
+    async def renew_if_due(self) -> None:
+        """Renew the certificate of this server if two thirds of its life have passed.
+
+        Raises:
+            NyalaError: no leader answers, or it refuses.
+            OSError: the new certificate was not written.
+        """
+        files, own = self._credentials.files, identity_of_pem(self._credentials.pem.cert)
+        if self._env.clock.wall_us() < own.renewal_s * 1_000_000:
+            return
+        if own.principal.server_uuid is None or files.cert != files.key:
+            self._say(
+                f"the certificate {files.cert} ends soon, and was not issued by a master, so that it is not "
+                "renewed by itself: make a new one (nyala cert server)"
+            )
+            return
+        key, request = new_request()
+        answer = await self._ask(methods.RENEW, pb.RenewRequest(csr=request))
+        pem = answer.certificate + key
+        await self._env.tasks.run(Lane.DISK, write_private, Path(files.cert), pem)
+        self._credentials.refresh()
+        ends_s = identity_of_pem(answer.certificate).ends_s
+        log.info("the certificate was renewed; the new one ends at %d (Unix time)", ends_s)
+
+    async def _ask(self, method: Method, request: Any) -> Any:
+        if self._masters is None:
+            self._masters = Masters(self._env, self._addresses())
+        self._masters.addresses.add(self._addresses())
+        return await self._masters.call(method, request, timeout_ms=CALL_TIMEOUT_MS)
+
+    def _load(self) -> list[Revocation]:
+        if not self._revoked.exists():
+            return []
+        return [Revocation(str(i), int(at)) for i, at in json.loads(self._revoked.read_bytes())]
+
+    def _save(self, entries: Sequence[Revocation]) -> None:
+        write_private(self._revoked, json.dumps([[e.id, e.revoked_us] for e in entries]).encode())
+
+    def _say(self, text: str) -> None:
+        """Log a problem once."""
+        if text != self._said:
+            log.warning("%s", text)
+        self._said = text
+
+
+def join_port(env: Env, credentials: Credentials, masters: Callable[[], Sequence[str]]) -> JoinPort:
+    """Return the join port of a master, which passes requests on to the leader.
+
+    Args:
+        env: calls.
+        credentials: of this master.
+        masters: returns the public addresses of the masters.
+    """
+
+    async def join(request: pb.JoinRequest) -> pb.JoinResponse:
+        known = Masters(env, masters())
+        answer = await known.call(methods.JOIN, request, timeout_ms=CALL_TIMEOUT_MS)
+        assert isinstance(answer, pb.JoinResponse), answer
+        return answer
+
+    return JoinPort(credentials, join)

@@ -1,0 +1,1 @@
+"""Operations on join tokens and revoked certificates."""

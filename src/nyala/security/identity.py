@@ -1,0 +1,90 @@
+"""Identity of the other end of a connection: the principal, serial number and times of its certificate."""
+
+import contextvars
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from nyala.common.errors import Unauthenticated
+from nyala.security.principal import Principal, principal_of
+
+BACKDATED_S = 300
+"""Certificates are valid from this time before they are issued, in seconds, for clocks that differ."""
+KEPT = 4_096
+"""Certificates whose identities are kept, so that a call parses none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerIdentity:
+    """Holder and times of a verified certificate.
+
+    Attributes:
+        principal: who it was issued to.
+        serial: its serial number.
+        begins_s: since when it is valid, in seconds since the epoch.
+        ends_s: until when.
+        hosts: names and addresses of a server in it.
+    """
+
+    principal: Principal
+    serial: int
+    begins_s: int
+    ends_s: int
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def issued_s(self) -> int:
+        """Time at which the certificate was issued, in seconds since the epoch."""
+        return self.begins_s + BACKDATED_S
+
+    @property
+    def renewal_s(self) -> int:
+        """Time of its renewal: after two thirds of its life, in seconds since the epoch."""
+        return self.issued_s + 2 * (self.ends_s - self.issued_s) // 3
+
+
+CALLER: contextvars.ContextVar[PeerIdentity | None] = contextvars.ContextVar("caller", default=None)
+"""Caller of the method that this task answers; None: the server has no credentials."""
+
+
+@lru_cache(maxsize=KEPT)
+def identity_of_pem(pem: bytes) -> PeerIdentity:
+    """Return the identity of a verified certificate in PEM form.
+
+    Raises:
+        Unauthenticated: it is no user's or server's.
+    """
+    from cryptography import x509  # slow to import, and most processes accept no certificates
+
+    from nyala.security.verify import hosts_of, uris
+
+    try:
+        found = x509.load_pem_x509_certificate(pem)
+    except ValueError as err:
+        raise Unauthenticated(f"the caller's certificate cannot be read: {err}") from err
+    return PeerIdentity(
+        principal_of(uris(found)),
+        found.serial_number,
+        int(found.not_valid_before_utc.timestamp()),
+        int(found.not_valid_after_utc.timestamp()),
+        hosts_of(found),
+    )
+
+
+def identity_of_peer(certificate: Mapping[str, Any]) -> PeerIdentity:
+    """Return the identity of a verified certificate, as `ssl.SSLSocket.getpeercert` describes it.
+
+    Raises:
+        Unauthenticated: it is no user's or server's.
+    """
+    names = certificate.get("subjectAltName", ())
+    principal = principal_of(value for kind, value in names if kind == "URI")
+    return PeerIdentity(
+        principal,
+        int(certificate["serialNumber"], 16),
+        int(ssl.cert_time_to_seconds(certificate["notBefore"])),
+        int(ssl.cert_time_to_seconds(certificate["notAfter"])),
+        tuple(value for kind, value in names if kind in ("DNS", "IP Address")),
+    )

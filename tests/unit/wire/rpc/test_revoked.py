@@ -1,0 +1,133 @@
+"""Revoked certificates on each port, and servers that speak for others on the peer port."""
+
+import asyncio
+import contextlib
+import tempfile
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from nyala.common.errors import NyalaError, Unauthenticated, Unavailable
+from nyala.common.ids import ServerUuid
+from nyala.env.env import system_env
+from nyala.security import issue, revocation
+from nyala.security.credentials import Credentials
+from nyala.security.identity import identity_of_pem
+from nyala.security.principal import AccessRole, server_name
+from nyala.security.revocation import Revocation
+from nyala.wire import methods
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.peers import PeerTransport
+from nyala.wire.proto import flight_pb2, nyala_pb2
+from nyala.wire.server import GrpcServer
+from tests.unit.security.certificates import authority, server, user
+from tests.unit.wire.support.peer_port import CLUSTER, A, B, heartbeat
+from tests.unit.wire.support.wire_helpers import BatchStore
+from tests.waiting import eventually
+
+OK = nyala_pb2.DescribeTableRequest(name="ok", id="1" * 32)
+
+
+def revoke(credentials, revoked):
+    serial = identity_of_pem(revoked.pem.cert).serial
+    credentials.revocations.replace([Revocation(revocation.id_of_serial(f"{serial:x}"), 1)])
+
+
+def of_server(uuid):
+    folder = str(Path(tempfile.mkdtemp(prefix="nyala-test-"), "server"))
+    hosts, name = ["127.0.0.1"], server_name("tserver", uuid)
+    return Credentials(issue.server(authority(), folder, hosts, name=name))
+
+
+async def _drain(stream):
+    async for _ in stream:
+        pass
+
+
+def test_revoked_certificate_is_refused_by_the_next_call_and_its_streams_end():
+    async def scenario():
+        own, reader = server(), user(AccessRole.READER)
+        grpc_server = GrpcServer(BatchStore().handlers(), "127.0.0.1:0", credentials=own)
+        rpc, address = GrpcRpc(credentials=reader), await grpc_server.start()
+        try:
+            await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=5_000)
+            ticket = flight_pb2.Ticket(ticket=b"1000000000")
+            stream = rpc.stream(address, methods.DO_GET, ticket)
+            assert await anext(stream)
+            revoke(own, reader)
+            with pytest.raises(NyalaError):
+                await asyncio.wait_for(_drain(stream), 20)
+            with pytest.raises(Unauthenticated, match="was revoked"):
+                await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=5_000)
+            with pytest.raises((Unauthenticated, Unavailable)):
+                await anext(rpc.stream(address, methods.DO_GET, ticket))
+        finally:
+            await rpc.close()
+            await grpc_server.stop(0)
+
+    uvloop.run(scenario())
+
+
+@contextlib.asynccontextmanager
+async def transports(*credentials):
+    """One transport for each credentials; the last one listens, as B."""
+    env = system_env(GrpcRpc())
+    made = [PeerTransport(env, lambda: CLUSTER, credentials=c) for c in credentials]
+    got = []
+    try:
+        address = await made[-1].listen("127.0.0.1:0", B)
+        made[-1].receive(got.append, lambda uuid: None)
+        yield made, address, got
+    finally:
+        for transport in made:
+            await transport.close()
+        await env.tasks.close()
+        await env.rpc.close()
+
+
+def rounds(got):
+    return [m.round for batch in got for _, m in batch.messages]
+
+
+def test_frame_counts_only_from_the_server_of_the_certificate():
+    other = ServerUuid("e" * 32)
+
+    async def scenario():
+        async with transports(of_server(other), of_server(A), of_server(B)) as (made, address, got):
+            made[0].send(address, heartbeat(1))  # from A, it says
+            made[1].send(address, heartbeat(2))
+            await eventually(lambda: bool(got), "a frame of A itself")
+            assert rounds(got) == [2]
+
+    uvloop.run(scenario())
+
+
+def test_revoked_server_loses_its_connections_to_the_peer_port():
+    async def scenario():
+        revoked, own = of_server(A), of_server(B)
+        async with transports(revoked, own) as ((sender, _), address, got):
+            sender.send(address, heartbeat(1))
+            await eventually(lambda: len(got) == 1, "a frame")
+            revoke(own, revoked)
+
+            def dropped():
+                sender.send(address, heartbeat(2))
+                return sender.dropped() > 0
+
+            await eventually(dropped, "the connection is closed, and not accepted again")
+            assert rounds(got) == [1]
+
+    uvloop.run(scenario())
+
+
+def test_server_does_not_send_to_a_revoked_one():
+    async def scenario():
+        own, revoked = of_server(A), of_server(B)
+        async with transports(own, revoked) as ((sender, _), address, got):
+            revoke(own, revoked)
+            sender.send(address, heartbeat(1))
+            await eventually(lambda: sender.dropped() == 1, "the frame is dropped")
+            assert got == []
+
+    uvloop.run(scenario())
