@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from nyala.wire.proto import nyala_pb2 as nyala_dot_wire_dot_proto_dot_nyala__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#nyala/wire/proto/transactions.proto\x12\x08nyala.v1\x1a\x1cnyala/wire/proto/nyala.proto\"5\n\x07TxnPart\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61tches\x18\x02 \x01(\r\x12\x0b\n\x03\x63rc\x18\x03 \x01(\x07\"W\n\x0eTxnParticipant\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\x10\n\x08table_id\x18\x02 \x01(\t\x12 \n\x05parts\x18\x03 \x03(\x0b\x32\x11.nyala.v1.TxnPart\"?\n\nTxnAttempt\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0e\n\x06number\x18\x03 \x01(\x04\"%\n\x0fTxnCheckRequest\x12\x12\n\ntablet_ids\x18\x01 \x03(\t\"9\n\x0eTxnKeepRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\x12\n\ntablet_ids\x18\x02 \x03(\t\"K\n\x0eTxnDropRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\x12\n\ntablet_ids\x18\x02 \x03(\t\x12\x10\n\x08refuse_s\x18\x03 \x01(\x04\"\xd6\x01\n\x11TxnPrepareRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12%\n\x07\x61ttempt\x18\x02 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\x12.\n\x0cparticipants\x18\x03 \x03(\x0b\x32\x18.nyala.v1.TxnParticipant\x12\x0f\n\x07settled\x18\x04 \x01(\x04\x12\x10\n\x08refuse_s\x18\x05 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x06 \x01(\r\x12\x1e\n\x05\x66\x65nce\x18\x07 \x01(\x0b\x32\x0f.nyala.v1.Fence\"\x83\x01\n\x13TxnUnprepareRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12#\n\x05\x62ound\x18\x02 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\x12\x12\n\ntablet_ids\x18\x03 \x03(\t\x12\x1e\n\x05\x66\x65nce\x18\x04 \x01(\x0b\x32\x0f.nyala.v1.Fence\"|\n\x11TxnResolveRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x12\n\ntablet_ids\x18\x03 \x03(\t\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\x12\x1e\n\x05\x66\x65nce\x18\x05 \x01(\x0b\x32\x0f.nyala.v1.Fence\"\x87\x01\n\x0fTxnTabletResult\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\x1e\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0f.nyala.v1.Error\x12\x0f\n\x07outcome\x18\x03 \x01(\r\x12\x0c\n\x04time\x18\x04 \x01(\x04\x12\"\n\x06\x65rrors\x18\x05 \x03(\x0b\x32\x12.nyala.v1.RowError\"?\n\x11TxnTabletResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.nyala.v1.TxnTabletResult\"%\n\x10TxnStagesRequest\x12\x11\n\ttablet_id\x18\x01 \x01(\t\"r\n\x08TxnStage\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\x11\n\ttablet_id\x18\x02 \x01(\t\x12\x0c\n\x04kept\x18\x03 \x01(\x04\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\r\x12\x10\n\x08prepared\x18\x06 \x01(\x04\"7\n\x11TxnStagesResponse\x12\"\n\x06stages\x18\x01 \x03(\x0b\x32\x12.nyala.v1.TxnStage\"F\n\x06TxnKey\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05query\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x10\n\x08replaces\x18\x04 \x01(\t\"\x99\x01\n\x10TxnCommitRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12.\n\x0cparticipants\x18\x02 \x03(\x0b\x32\x18.nyala.v1.TxnParticipant\x12\x1d\n\x03key\x18\x03 \x01(\x0b\x32\x10.nyala.v1.TxnKey\x12\r\n\x05since\x18\x04 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\"y\n\x0fTxnAbortRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12.\n\x0cparticipants\x18\x02 \x03(\x0b\x32\x18.nyala.v1.TxnParticipant\x12\r\n\x05since\x18\x03 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"\xd1\x01\n\nTxnOutcome\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.nyala.v1.TxnOutcome.Kind\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x0e\n\x06winner\x18\x03 \x01(\x0c\x12)\n\x06\x65rrors\x18\x04 \x03(\x0b\x32\x19.nyala.v1.TxnTabletResult\x12\x0e\n\x06reason\x18\x05 \x01(\t\"C\n\x04Kind\x12\x08\n\x04NONE\x10\x00\x12\r\n\tCOMMITTED\x10\x01\x12\n\n\x06\x44\x45NIED\x10\x02\x12\t\n\x05TAKEN\x10\x03\x12\x0b\n\x07UNKNOWN\x10\x04\"P\n\x10TxnStatusRequest\x12\x13\n\x0bserver_uuid\x18\x01 \x01(\t\x12\'\n\x08prepared\x18\x02 \x03(\x0b\x32\x15.nyala.v1.TxnPrepared\"\\\n\x0bTxnPrepared\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\x11\n\ttablet_id\x18\x02 \x01(\t\x12%\n\x07\x61ttempt\x18\x03 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\"?\n\x11TxnStatusResponse\x12*\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x19.nyala.v1.TxnStatusAnswer\"\xab\x01\n\x0fTxnStatusAnswer\x12,\n\x04kind\x18\x01 \x01(\x0e\x32\x1e.nyala.v1.TxnStatusAnswer.Kind\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12#\n\x05\x62ound\x18\x03 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\"9\n\x04Kind\x12\x08\n\x04WAIT\x10\x00\x12\x0b\n\x07RESOLVE\x10\x01\x12\r\n\tUNPREPARE\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\"\x11\n\x0fTxnReadyRequest\"%\n\x10TxnReadyResponse\x12\x11\n\ttimeout_s\x18\x01 \x01(\r\"\x10\n\x0eTxnListRequest\"\x92\x01\n\tTxnListed\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\r\n\x05state\x18\x02 \x01(\t\x12\n\n\x02\x61t\x18\x03 \x01(\x04\x12\x12\n\ntablet_ids\x18\x04 \x03(\t\x12\x1d\n\x03key\x18\x05 \x01(\x0b\x32\x10.nyala.v1.TxnKey\x12\x12\n\nunresolved\x18\x06 \x03(\t\x12\x0e\n\x06\x61ge_ms\x18\x07 \x01(\x04\"<\n\x0fTxnListResponse\x12)\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x13.nyala.v1.TxnListed\"\x1d\n\rTxnKeyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"_\n\x0eTxnKeyResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\x12\x1d\n\x03key\x18\x02 \x01(\x0b\x32\x10.nyala.v1.TxnKey\x12\x13\n\x0btransaction\x18\x03 \x01(\x0c\x12\n\n\x02\x61t\x18\x04 \x01(\x04\x32\xe9\x03\n\x12TabletTransactions\x12?\n\x05\x43heck\x12\x19.nyala.v1.TxnCheckRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12=\n\x04Keep\x12\x18.nyala.v1.TxnKeepRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12=\n\x04\x44rop\x12\x18.nyala.v1.TxnDropRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12\x43\n\x07Prepare\x12\x1b.nyala.v1.TxnPrepareRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12G\n\tUnprepare\x12\x1d.nyala.v1.TxnUnprepareRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12\x43\n\x07Resolve\x12\x1b.nyala.v1.TxnResolveRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12\x41\n\x06Stages\x12\x1a.nyala.v1.TxnStagesRequest\x1a\x1b.nyala.v1.TxnStagesResponse2\x84\x03\n\x12TransactionService\x12>\n\x05Ready\x12\x19.nyala.v1.TxnReadyRequest\x1a\x1a.nyala.v1.TxnReadyResponse\x12:\n\x06\x43ommit\x12\x1a.nyala.v1.TxnCommitRequest\x1a\x14.nyala.v1.TxnOutcome\x12\x38\n\x05\x41\x62ort\x12\x19.nyala.v1.TxnAbortRequest\x1a\x14.nyala.v1.TxnOutcome\x12\x41\n\x06Status\x12\x1a.nyala.v1.TxnStatusRequest\x1a\x1b.nyala.v1.TxnStatusResponse\x12;\n\x04List\x12\x18.nyala.v1.TxnListRequest\x1a\x19.nyala.v1.TxnListResponse\x12\x38\n\x03Key\x12\x17.nyala.v1.TxnKeyRequest\x1a\x18.nyala.v1.TxnKeyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#nyala/wire/proto/transactions.proto\x12\x08nyala.v1\x1a\x1cnyala/wire/proto/nyala.proto\"5\n\x07TxnPart\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61tches\x18\x02 \x01(\r\x12\x0b\n\x03\x63rc\x18\x03 \x01(\x07\"W\n\x0eTxnParticipant\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\x10\n\x08table_id\x18\x02 \x01(\t\x12 \n\x05parts\x18\x03 \x03(\x0b\x32\x11.nyala.v1.TxnPart\"?\n\nTxnAttempt\x12\x13\n\x0bincarnation\x18\x01 \x01(\x04\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0e\n\x06number\x18\x03 \x01(\x04\"%\n\x0fTxnCheckRequest\x12\x12\n\ntablet_ids\x18\x01 \x03(\t\"9\n\x0eTxnKeepRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\x12\n\ntablet_ids\x18\x02 \x03(\t\"K\n\x0eTxnDropRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\x12\n\ntablet_ids\x18\x02 \x03(\t\x12\x10\n\x08refuse_s\x18\x03 \x01(\x04\"\xd6\x01\n\x11TxnPrepareRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12%\n\x07\x61ttempt\x18\x02 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\x12.\n\x0cparticipants\x18\x03 \x03(\x0b\x32\x18.nyala.v1.TxnParticipant\x12\x0f\n\x07settled\x18\x04 \x01(\x04\x12\x10\n\x08refuse_s\x18\x05 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x06 \x01(\r\x12\x1e\n\x05\x66\x65nce\x18\x07 \x01(\x0b\x32\x0f.nyala.v1.Fence\"\x83\x01\n\x13TxnUnprepareRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12#\n\x05\x62ound\x18\x02 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\x12\x12\n\ntablet_ids\x18\x03 \x03(\t\x12\x1e\n\x05\x66\x65nce\x18\x04 \x01(\x0b\x32\x0f.nyala.v1.Fence\"|\n\x11TxnResolveRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x12\n\ntablet_ids\x18\x03 \x03(\t\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\x12\x1e\n\x05\x66\x65nce\x18\x05 \x01(\x0b\x32\x0f.nyala.v1.Fence\"\x87\x01\n\x0fTxnTabletResult\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\x1e\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0f.nyala.v1.Error\x12\x0f\n\x07outcome\x18\x03 \x01(\r\x12\x0c\n\x04time\x18\x04 \x01(\x04\x12\"\n\x06\x65rrors\x18\x05 \x03(\x0b\x32\x12.nyala.v1.RowError\"?\n\x11TxnTabletResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.nyala.v1.TxnTabletResult\"%\n\x10TxnStagesRequest\x12\x11\n\ttablet_id\x18\x01 \x01(\t\"r\n\x08TxnStage\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\x11\n\ttablet_id\x18\x02 \x01(\t\x12\x0c\n\x04kept\x18\x03 \x01(\x04\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\x12\x0f\n\x07\x62\x61tches\x18\x05 \x01(\r\x12\x10\n\x08prepared\x18\x06 \x01(\x04\"7\n\x11TxnStagesResponse\x12\"\n\x06stages\x18\x01 \x03(\x0b\x32\x12.nyala.v1.TxnStage\"F\n\x06TxnKey\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05query\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x10\n\x08replaces\x18\x04 \x01(\t\"\xc0\x01\n\x10TxnCommitRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12.\n\x0cparticipants\x18\x02 \x03(\x0b\x32\x18.nyala.v1.TxnParticipant\x12\x1d\n\x03key\x18\x03 \x01(\x0b\x32\x10.nyala.v1.TxnKey\x12\r\n\x05since\x18\x04 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\x12%\n\x07\x63overed\x18\x06 \x03(\x0b\x32\x14.nyala.v1.TxnCovered\"6\n\nTxnCovered\x12\x10\n\x08table_id\x18\x01 \x01(\t\x12\x16\n\x0eranges_version\x18\x02 \x01(\r\"y\n\x0fTxnAbortRequest\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12.\n\x0cparticipants\x18\x02 \x03(\x0b\x32\x18.nyala.v1.TxnParticipant\x12\r\n\x05since\x18\x03 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"\xd1\x01\n\nTxnOutcome\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.nyala.v1.TxnOutcome.Kind\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x0e\n\x06winner\x18\x03 \x01(\x0c\x12)\n\x06\x65rrors\x18\x04 \x03(\x0b\x32\x19.nyala.v1.TxnTabletResult\x12\x0e\n\x06reason\x18\x05 \x01(\t\"C\n\x04Kind\x12\x08\n\x04NONE\x10\x00\x12\r\n\tCOMMITTED\x10\x01\x12\n\n\x06\x44\x45NIED\x10\x02\x12\t\n\x05TAKEN\x10\x03\x12\x0b\n\x07UNKNOWN\x10\x04\"P\n\x10TxnStatusRequest\x12\x13\n\x0bserver_uuid\x18\x01 \x01(\t\x12\'\n\x08prepared\x18\x02 \x03(\x0b\x32\x15.nyala.v1.TxnPrepared\"\\\n\x0bTxnPrepared\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\x11\n\ttablet_id\x18\x02 \x01(\t\x12%\n\x07\x61ttempt\x18\x03 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\"?\n\x11TxnStatusResponse\x12*\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x19.nyala.v1.TxnStatusAnswer\"\xab\x01\n\x0fTxnStatusAnswer\x12,\n\x04kind\x18\x01 \x01(\x0e\x32\x1e.nyala.v1.TxnStatusAnswer.Kind\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12#\n\x05\x62ound\x18\x03 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\"9\n\x04Kind\x12\x08\n\x04WAIT\x10\x00\x12\x0b\n\x07RESOLVE\x10\x01\x12\r\n\tUNPREPARE\x10\x02\x12\x0b\n\x07\x44\x45LETED\x10\x03\"\x11\n\x0fTxnReadyRequest\"%\n\x10TxnReadyResponse\x12\x11\n\ttimeout_s\x18\x01 \x01(\r\"\x10\n\x0eTxnListRequest\"\x92\x01\n\tTxnListed\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\r\n\x05state\x18\x02 \x01(\t\x12\n\n\x02\x61t\x18\x03 \x01(\x04\x12\x12\n\ntablet_ids\x18\x04 \x03(\t\x12\x1d\n\x03key\x18\x05 \x01(\x0b\x32\x10.nyala.v1.TxnKey\x12\x12\n\nunresolved\x18\x06 \x03(\t\x12\x0e\n\x06\x61ge_ms\x18\x07 \x01(\x04\"<\n\x0fTxnListResponse\x12)\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x13.nyala.v1.TxnListed\"\x1d\n\rTxnKeyRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"_\n\x0eTxnKeyResponse\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\x12\x1d\n\x03key\x18\x02 \x01(\x0b\x32\x10.nyala.v1.TxnKey\x12\x13\n\x0btransaction\x18\x03 \x01(\x0c\x12\n\n\x02\x61t\x18\x04 \x01(\x04\x32\xe9\x03\n\x12TabletTransactions\x12?\n\x05\x43heck\x12\x19.nyala.v1.TxnCheckRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12=\n\x04Keep\x12\x18.nyala.v1.TxnKeepRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12=\n\x04\x44rop\x12\x18.nyala.v1.TxnDropRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12\x43\n\x07Prepare\x12\x1b.nyala.v1.TxnPrepareRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12G\n\tUnprepare\x12\x1d.nyala.v1.TxnUnprepareRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12\x43\n\x07Resolve\x12\x1b.nyala.v1.TxnResolveRequest\x1a\x1b.nyala.v1.TxnTabletResponse\x12\x41\n\x06Stages\x12\x1a.nyala.v1.TxnStagesRequest\x1a\x1b.nyala.v1.TxnStagesResponse2\x84\x03\n\x12TransactionService\x12>\n\x05Ready\x12\x19.nyala.v1.TxnReadyRequest\x1a\x1a.nyala.v1.TxnReadyResponse\x12:\n\x06\x43ommit\x12\x1a.nyala.v1.TxnCommitRequest\x1a\x14.nyala.v1.TxnOutcome\x12\x38\n\x05\x41\x62ort\x12\x19.nyala.v1.TxnAbortRequest\x1a\x14.nyala.v1.TxnOutcome\x12\x41\n\x06Status\x12\x1a.nyala.v1.TxnStatusRequest\x1a\x1b.nyala.v1.TxnStatusResponse\x12;\n\x04List\x12\x18.nyala.v1.TxnListRequest\x1a\x19.nyala.v1.TxnListResponse\x12\x38\n\x03Key\x12\x17.nyala.v1.TxnKeyRequest\x1a\x18.nyala.v1.TxnKeyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -63,39 +63,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TXNKEY']._serialized_start=1355
   _globals['_TXNKEY']._serialized_end=1425
   _globals['_TXNCOMMITREQUEST']._serialized_start=1428
-  _globals['_TXNCOMMITREQUEST']._serialized_end=1581
-  _globals['_TXNABORTREQUEST']._serialized_start=1583
-  _globals['_TXNABORTREQUEST']._serialized_end=1704
-  _globals['_TXNOUTCOME']._serialized_start=1707
-  _globals['_TXNOUTCOME']._serialized_end=1916
-  _globals['_TXNOUTCOME_KIND']._serialized_start=1849
-  _globals['_TXNOUTCOME_KIND']._serialized_end=1916
-  _globals['_TXNSTATUSREQUEST']._serialized_start=1918
-  _globals['_TXNSTATUSREQUEST']._serialized_end=1998
-  _globals['_TXNPREPARED']._serialized_start=2000
-  _globals['_TXNPREPARED']._serialized_end=2092
-  _globals['_TXNSTATUSRESPONSE']._serialized_start=2094
-  _globals['_TXNSTATUSRESPONSE']._serialized_end=2157
-  _globals['_TXNSTATUSANSWER']._serialized_start=2160
-  _globals['_TXNSTATUSANSWER']._serialized_end=2331
-  _globals['_TXNSTATUSANSWER_KIND']._serialized_start=2274
-  _globals['_TXNSTATUSANSWER_KIND']._serialized_end=2331
-  _globals['_TXNREADYREQUEST']._serialized_start=2333
-  _globals['_TXNREADYREQUEST']._serialized_end=2350
-  _globals['_TXNREADYRESPONSE']._serialized_start=2352
-  _globals['_TXNREADYRESPONSE']._serialized_end=2389
-  _globals['_TXNLISTREQUEST']._serialized_start=2391
-  _globals['_TXNLISTREQUEST']._serialized_end=2407
-  _globals['_TXNLISTED']._serialized_start=2410
-  _globals['_TXNLISTED']._serialized_end=2556
-  _globals['_TXNLISTRESPONSE']._serialized_start=2558
-  _globals['_TXNLISTRESPONSE']._serialized_end=2618
-  _globals['_TXNKEYREQUEST']._serialized_start=2620
-  _globals['_TXNKEYREQUEST']._serialized_end=2649
-  _globals['_TXNKEYRESPONSE']._serialized_start=2651
-  _globals['_TXNKEYRESPONSE']._serialized_end=2746
-  _globals['_TABLETTRANSACTIONS']._serialized_start=2749
-  _globals['_TABLETTRANSACTIONS']._serialized_end=3238
-  _globals['_TRANSACTIONSERVICE']._serialized_start=3241
-  _globals['_TRANSACTIONSERVICE']._serialized_end=3629
+  _globals['_TXNCOMMITREQUEST']._serialized_end=1620
+  _globals['_TXNCOVERED']._serialized_start=1622
+  _globals['_TXNCOVERED']._serialized_end=1676
+  _globals['_TXNABORTREQUEST']._serialized_start=1678
+  _globals['_TXNABORTREQUEST']._serialized_end=1799
+  _globals['_TXNOUTCOME']._serialized_start=1802
+  _globals['_TXNOUTCOME']._serialized_end=2011
+  _globals['_TXNOUTCOME_KIND']._serialized_start=1944
+  _globals['_TXNOUTCOME_KIND']._serialized_end=2011
+  _globals['_TXNSTATUSREQUEST']._serialized_start=2013
+  _globals['_TXNSTATUSREQUEST']._serialized_end=2093
+  _globals['_TXNPREPARED']._serialized_start=2095
+  _globals['_TXNPREPARED']._serialized_end=2187
+  _globals['_TXNSTATUSRESPONSE']._serialized_start=2189
+  _globals['_TXNSTATUSRESPONSE']._serialized_end=2252
+  _globals['_TXNSTATUSANSWER']._serialized_start=2255
+  _globals['_TXNSTATUSANSWER']._serialized_end=2426
+  _globals['_TXNSTATUSANSWER_KIND']._serialized_start=2369
+  _globals['_TXNSTATUSANSWER_KIND']._serialized_end=2426
+  _globals['_TXNREADYREQUEST']._serialized_start=2428
+  _globals['_TXNREADYREQUEST']._serialized_end=2445
+  _globals['_TXNREADYRESPONSE']._serialized_start=2447
+  _globals['_TXNREADYRESPONSE']._serialized_end=2484
+  _globals['_TXNLISTREQUEST']._serialized_start=2486
+  _globals['_TXNLISTREQUEST']._serialized_end=2502
+  _globals['_TXNLISTED']._serialized_start=2505
+  _globals['_TXNLISTED']._serialized_end=2651
+  _globals['_TXNLISTRESPONSE']._serialized_start=2653
+  _globals['_TXNLISTRESPONSE']._serialized_end=2713
+  _globals['_TXNKEYREQUEST']._serialized_start=2715
+  _globals['_TXNKEYREQUEST']._serialized_end=2744
+  _globals['_TXNKEYRESPONSE']._serialized_start=2746
+  _globals['_TXNKEYRESPONSE']._serialized_end=2841
+  _globals['_TABLETTRANSACTIONS']._serialized_start=2844
+  _globals['_TABLETTRANSACTIONS']._serialized_end=3333
+  _globals['_TRANSACTIONSERVICE']._serialized_start=3336
+  _globals['_TRANSACTIONSERVICE']._serialized_end=3724
 # @@protoc_insertion_point(module_scope)
