@@ -9,6 +9,7 @@ from nyala.tablet.files import transaction_ops
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.files.transaction_ops import StageDeleteOp, StageOp, TransactionOutcome
 from nyala.tablet.rows import selection
+from nyala.tablet.write import memrowset
 from tests.unit.tablet.support.tablet_support import Driver, numbered
 from tests.unit.tablet.support.transaction_support import T1, Transactions
 
@@ -155,3 +156,13 @@ def test_row_for_which_the_condition_fails_stays_whatever_the_chunks(tmp_path, m
         txns.delete_where(T1, "k >= 2")
         txns.commit(T1)
         assert set(values(driver)) == {0, 1, 3}
+
+
+def test_rows_of_several_chunks_are_selected(driver, monkeypatch):
+    monkeypatch.setattr(memrowset, "CHUNK_ROWS", 8)
+    txns = Transactions(driver)
+    for first in (0, 8, 16):
+        driver.write(RowOp.INSERT, numbered(first, first + 8))
+    txns.delete_where(T1, "k = 1 or k = 23")
+    txns.commit(T1)
+    assert set(values(driver)) == set(range(24)) - {1, 23}
