@@ -12,8 +12,8 @@ from nyala.common.schema import Column, Schema
 from nyala.tablet.files.columns import ColumnReader
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.read import split_points
-from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys
+from nyala.tablet.rows.selection import ScanFilter
 from tests.enough import enough
 from tests.properties.support import tablet_steps as steps
 from tests.properties.support.predicate_reference import evaluate_reference

@@ -10,6 +10,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.read_spec import key_names
 from nyala.client.results import WriteResult, errors_table
+from nyala.client.transactions.staged_writes import part_of
 from nyala.client.write.input_batches import in_memory, pieces, until
 from nyala.client.write.pending_call import Written
 from nyala.client.write.sequencer import OP_COLUMN
@@ -70,7 +71,7 @@ class RowWriter:
             The acknowledged rows, their timestamp and the row errors.
         """
         conversion, watch = split_arguments(how, f"{op} into {self._table.name}")
-        stage = self._stage(how)
+        stage = part_of(self._connection, how.get("txn"))
         if stage is not None:
             _check_ops([op], self._table.name)
 
@@ -98,7 +99,7 @@ class RowWriter:
             The acknowledged rows, their timestamp and the row errors.
         """
         conversion, watch = split_arguments(how, f"write to {self._table.name}")
-        stage = self._stage(how)
+        stage = part_of(self._connection, how.get("txn"))
         schema = self._table.schema
         if not isinstance(op_column, str) or op_column in schema.by_name:
             raise InvalidArgument(
@@ -119,21 +120,6 @@ class RowWriter:
             return made
 
         return self._send(pb.MIXED, data, cast, all_or_nothing, watch, stage)
-
-    def _stage(self, how: WriteArguments) -> PartStage | None:
-        """Return the part of a transaction that the rows are staged in; None: they take effect.
-
-        Raises:
-            InvalidArgument: the transaction is of another client, or has ended.
-        """
-        txn = how.get("txn")
-        if txn is None:
-            return None
-        if not callable(getattr(txn, "part_for", None)):
-            raise InvalidArgument(
-                f"txn={txn!r}: pass what client.transaction() returns, or a part of it"
-            )
-        return txn.part_for(self._connection.core.session.staging)
 
     def _send(
         self,

@@ -1,6 +1,5 @@
 """Table: handle of an open table. Methods may be called from any thread and block."""
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,13 +17,15 @@ from nyala.client.feed.follower import Follower, follow
 from nyala.client.hold import Hold, Holding, ttl_ms
 from nyala.client.modify import statements as modify
 from nyala.client.modify.results import ChangeResult
+from nyala.client.modify.statements import ModifyArguments
 from nyala.client.read.read_spec import ReadSpec, changes_spec, key_names, scan_spec
 from nyala.client.results import WriteResult
 from nyala.client.row_getter import RowGetter
 from nyala.client.row_writer import RowWriter
 from nyala.client.scan import Scan
 from nyala.client.write.sequencer import OP_COLUMN
-from nyala.client.write.watch import OnProgress, Watch, WriteArguments
+from nyala.client.write.staging import StagingTarget
+from nyala.client.write.watch import WriteArguments
 from nyala.common.hybrid_time import as_stamp
 from nyala.common.schema import Schema
 
@@ -174,44 +175,43 @@ class Table(OtherNames):
         """
         return self._writer.write_mixed(data, op_column, all_or_nothing, how)
 
+    @overload
     def delete_where(
-        self,
-        where: str,
-        *,
-        at: int | datetime | None = None,
-        after: str | None = None,
-        progress: bool | OnProgress = False,
-        stop: threading.Event | None = None,
-    ) -> ChangeResult:
+        self, where: str, *, txn: None = None, **how: Unpack[ModifyArguments]
+    ) -> ChangeResult: ...
+    @overload
+    def delete_where(self, where: str, *, txn: StagingTarget) -> None: ...
+    def delete_where(
+        self, where: str, *, txn: StagingTarget | None = None, **how: Unpack[ModifyArguments]
+    ) -> ChangeResult | None:
         """Delete the rows that a predicate selects at one snapshot, in key order, in batches.
 
-        A selected row is deleted by key, also if another writer has changed it since the snapshot.
+        A selected row is deleted by key, also if another writer has changed it since the snapshot. With
+        `txn=` the condition is staged, and the rows that it selects at the commit time are deleted then, all
+        at one time: also those that others write before the commit, and those that the transaction has
+        written before this call.
 
         Args:
             where: as for `scan`; "true" selects every row.
-            at: snapshot, a hybrid time or an aware datetime; None: now.
-            after: position after which to begin: `after` of an earlier result, with its `at`.
-            progress: True draws a bar in a terminal or a notebook; a function is called with the number of
-                rows so far.
-            stop: event that ends the call after the present batch when it is set.
+            txn: a transaction or a part of one; the other arguments cannot be given with it.
+            **how: `at=`, the snapshot, a hybrid time or an aware datetime (not given: now); `after=`, the
+                position after which to begin: `after` of an earlier result, with its `at`. `progress=True`
+                draws a bar in a terminal or a notebook; a function is called with the number of rows so far.
+                `stop=`, an event, ends the call after the present batch when it is set.
+
+        Returns:
+            How many rows were deleted; None with `txn=`.
 
         Raises:
+            TransactionDenied: with `txn=`, a tablet refused the condition; the transaction cannot commit.
             PartlyChanged: some rows are deleted, or may be, others not; `result` has `at` and `after`.
             InvalidArgument: a `where` that cannot be read, and other wrong arguments.
             HistoryGone: the snapshot cannot be read any more.
         """
-        watch = Watch(progress, stop, f"delete from {self.name}")
-        return modify.delete_rows(self._connection, self._table, where, at, after, watch)
+        return modify.delete_rows(self._connection, self._table, where, txn, how)
 
     def update_where(
-        self,
-        where: str,
-        values: Mapping[str, Any],
-        *,
-        at: int | datetime | None = None,
-        after: str | None = None,
-        progress: bool | OnProgress = False,
-        stop: threading.Event | None = None,
+        self, where: str, values: Mapping[str, Any], **how: Unpack[ModifyArguments]
     ) -> ChangeResult:
         """Set columns of the rows that a predicate selects at one snapshot, in key order, in batches.
 
@@ -221,10 +221,7 @@ class Table(OtherNames):
         Args:
             where: as for `scan`; "true" selects every row.
             values: by column: a constant, or an expression over columns, as `nyala.expr("price * 1.1")`.
-            at: snapshot, a hybrid time or an aware datetime; None: now.
-            after: position after which to begin: `after` of an earlier result, with its `at`.
-            progress: as for `delete_where`.
-            stop: as for `delete_where`.
+            **how: as for `delete_where`.
 
         Raises:
             PartlyChanged: some rows are updated, or may be, others not; `result` has `at` and `after`.
@@ -232,8 +229,7 @@ class Table(OtherNames):
             NotFound: an unknown column.
             HistoryGone: the snapshot cannot be read any more.
         """
-        watch = Watch(progress, stop, f"update {self.name}")
-        return modify.update_rows(self._connection, self._table, where, values, at, after, watch)
+        return modify.update_rows(self._connection, self._table, where, values, how)
 
     @overload
     def get(

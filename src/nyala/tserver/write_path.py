@@ -78,6 +78,9 @@ class WritePath:
                 "(connect(batch_bytes=...))",
                 {"limit": str(limit), "size": str(size)},
             )
+        if header.op == pb.DELETE_WHERE:
+            check_session(header, hosted.tablet.info.schema)
+            return await self._staging.delete_where(hosted, header)
         # A follower redirects to the leader, so its own memory limit does not apply.
         if hosted.replica.is_leader:
             self._memory.check(size)
@@ -158,21 +161,11 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[RowOp, tuple[C
         SchemaMismatch: unknown columns.
         InvalidArgument: an invalid operation, client id or sequence, or a column twice.
     """
-    if header.schema_version > schema.version:
-        raise Unavailable(
-            f"the batch was made for schema version {header.schema_version}; this replica has version "
-            f"{schema.version} and has not applied the alteration yet; retry"
-        )
+    check_session(header, schema)
     try:
         op = RowOp(header.op)
     except ValueError:
         raise InvalidArgument(f"unknown write operation {header.op}; use one of RowOp") from None
-    if len(header.client_id) != CLIENT_ID_BYTES or header.sequence < 1:
-        raise InvalidArgument("a write needs a client_id of 16 bytes and a sequence of 1 or more")
-    if not 0 <= header.first_outstanding <= header.sequence:
-        raise InvalidArgument(
-            f"first_outstanding {header.first_outstanding} is above sequence {header.sequence}"
-        )
     columns = tuple(ColumnId(i) for i in header.column_ids)
     missing = [schema.by_id[k].name for k in schema.key_ids if k not in columns]
     unknown = [i for i in columns if i not in schema.by_id]
@@ -187,6 +180,26 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[RowOp, tuple[C
             f"{unknown}, given: {list(columns)}"
         )
     return op, columns
+
+
+def check_session(header: pb.WriteHeader, schema: Schema) -> None:
+    """Check the client session of a header, and that its schema version is known here.
+
+    Raises:
+        Unavailable: made for a newer schema version, which this replica has not applied yet.
+        InvalidArgument: an invalid client id or sequence.
+    """
+    if header.schema_version > schema.version:
+        raise Unavailable(
+            f"the batch was made for schema version {header.schema_version}; this replica has version "
+            f"{schema.version} and has not applied the alteration yet; retry"
+        )
+    if len(header.client_id) != CLIENT_ID_BYTES or header.sequence < 1:
+        raise InvalidArgument("a write needs a client_id of 16 bytes and a sequence of 1 or more")
+    if not 0 <= header.first_outstanding <= header.sequence:
+        raise InvalidArgument(
+            f"first_outstanding {header.first_outstanding} is above sequence {header.sequence}"
+        )
 
 
 def batch_schema(schema: Schema, op: RowOp, columns: tuple[ColumnId, ...]) -> pa.Schema:

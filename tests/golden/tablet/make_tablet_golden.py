@@ -23,6 +23,7 @@ from nyala.tablet.files.transaction_ops import (
     PartCount,
     PrepareOp,
     ResolveOp,
+    StageDeleteOp,
     StageOp,
     TransactionOp,
     TransactionOutcome,
@@ -80,6 +81,7 @@ TRANSACTION_OPS: list[TransactionOp] = [
     UnprepareOp(_TXN, (1, 2, (1 << 63) - 1)),
     ResolveOp(_TXN, 1 << 62),
 ]
+STAGED_DELETE = StageDeleteOp(_TXN, "part é", 7, 3, "host = 'é' and value > 1")
 TRANSACTION_RESULT = TransactionResult(TransactionOutcome.REFUSED, 1 << 62, tuple(RESULT[1]))
 
 
@@ -130,6 +132,7 @@ def make(directory: Path) -> None:
     (directory / "schema-v1.bin").write_bytes(replicated_ops.encode_schema(ALTERED))
     (directory / "result-v1.bin").write_bytes(replicated_ops.encode_result(*RESULT))
     (directory / "transactions-v2.bin").write_bytes(transaction_payloads())
+    (directory / "staged-delete-v2.bin").write_bytes(transaction_ops.encode(STAGED_DELETE))
     result = transaction_ops.encode_result(TRANSACTION_RESULT)
     (directory / "transaction-result-v2.bin").write_bytes(result)
     stages_tablet(str(directory / "stages-v1"))

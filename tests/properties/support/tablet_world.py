@@ -21,8 +21,8 @@ from nyala.tablet.files import columns
 from nyala.tablet.files.replicated_ops import RowOp, decode_result
 from nyala.tablet.maintain import flush
 from nyala.tablet.read import changes, ordered
-from nyala.tablet.read.selection import EVERY_KEY
 from nyala.tablet.read.view import View
+from nyala.tablet.rows.selection import EVERY_KEY
 from nyala.tablet.write import memrowset
 from tests.properties.support.predicate_reference import evaluate_reference
 from tests.properties.support.tablet_model import Key, Model, Row, Stored, exact

@@ -2,7 +2,8 @@
 
 A transfer is blind: it writes the balances that its client read before. Each client therefore has accounts
 of its own, and moves money between two of them, in different tablets; the total of a client's accounts is the
-same in every scan at any time.
+same in every scan at any time. Some transfers delete all accounts of the client by a condition and write them
+again.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.client.transactions.keys import options_of
 from nyala.client.transactions.outcome import Committed
 from nyala.client.transactions.staged_parts import OWN_PART, StagedParts
+from nyala.client.transactions.staged_writes import stage_delete
 from nyala.common.errors import NyalaError, OutcomeUnknown
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.table_client import rows_of
@@ -58,11 +60,15 @@ class Teller:
             source: self.balances[source] - amount,
             target: self.balances[target] + amount,
         }
+        replaced = ""
+        if self.rng.random() < 0.3:
+            changed = self.balances | changed
+            replaced = f"k >= {self.accounts[0]} and k <= {self.accounts[-1]}"
         self.number += 1
         key, unknown = f"teller {self.accounts[0]} {self.number}", False
         while True:
             try:
-                done = await commit(self.core, self.table, changed, key)
+                done = await commit(self.core, self.table, changed, key, replaced)
             except OutcomeUnknown:
                 self.unknown += 1
                 unknown = True
@@ -88,14 +94,20 @@ class Teller:
 
 
 async def stage(
-    core: ClientCore, table: OpenTable, rows: dict[int, int], key: str | None = None
+    core: ClientCore,
+    table: OpenTable,
+    rows: dict[int, int],
+    key: str | None = None,
+    where: str = "",
 ) -> StagedParts:
-    """Begin a transaction and stage rows."""
+    """Begin a transaction and stage rows, after a delete of those that a condition selects."""
     given = options_of({"key": key})
     parts = StagedParts(core, key=given.key)
     await parts.begin(600)
     try:
         part = parts.part(OWN_PART)
+        if where:
+            await stage_delete(core, table, where, part)
         upload = await part.begin(table, pb.UPSERT, all_or_nothing=False, timeout_ms=20_000)
         await upload.take(rows_of(list(rows), list(rows.values())))
         written = await upload.finish()
@@ -108,10 +120,14 @@ async def stage(
 
 
 async def commit(
-    core: ClientCore, table: OpenTable, rows: dict[int, int], key: str | None = None
+    core: ClientCore,
+    table: OpenTable,
+    rows: dict[int, int],
+    key: str | None = None,
+    where: str = "",
 ) -> Committed:
-    """Write rows in a transaction."""
-    parts = await stage(core, table, rows, key)
+    """Write rows in a transaction, after a delete of those that a condition selects."""
+    parts = await stage(core, table, rows, key, where)
     try:
         return await parts.coordination.commit(parts.named())
     finally:

@@ -86,7 +86,7 @@ class TransactionCalls:
         core = self._core
         request = txn.TxnCommitRequest(
             transaction=self._transaction, participants=participants_of(parts),
-            key=self._key, since=self._since(parts),
+            key=self._key, since=self._since(parts), covered=_covered(parts),
         )  # fmt: skip
         whole_ms = core.options.timeout_ms
         attempts = Attempts(core.env, whole_ms - whole_ms // LAST_SHARE)
@@ -240,6 +240,12 @@ _DONE = 1
 """`TransactionOutcome` of a tablet that has kept a stage."""
 _GONE = (3, 4)
 """`TransactionOutcome` of a tablet that has no stage: GONE, UNKNOWN."""
+
+
+def _covered(parts: Sequence[StagedPart]) -> list[txn.TxnCovered]:
+    """Return the tables of which some part has a condition, once for each version of their ranges."""
+    found = sorted({c for part in parts for c in part.covered})
+    return [txn.TxnCovered(table_id=t, ranges_version=version) for t, version in found]
 
 
 def participants_of(parts: Sequence[StagedPart]) -> list[txn.TxnParticipant]:

@@ -69,8 +69,8 @@ class TransactionPart:
 class Transaction:
     """Rows that become visible at one time, or never. Made by `Client.transaction`; a context manager.
 
-    The end of its block commits it; an exception aborts it. Pass it as `txn=` to `upsert`, `delete`, `write`
-    and the `_ignore` forms of tables of the same client. May be used from any thread.
+    The end of its block commits it; an exception aborts it. Pass it as `txn=` to `upsert`, `delete`, `write`,
+    `delete_where` and the `_ignore` forms of tables of the same client. May be used from any thread.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Transaction:
             raise
         self._ended = f"transaction {self.id} is being committed"
         self._parts.end(self._ended)
-        if not self._has_key and not any(p.tablets for p in parts):
+        if not self._has_key and not any(p.tablets or p.covered for p in parts):
             self._committed = Committed(max(1, self._connection.core.clock.seen), self.id)
         else:
             try:

@@ -60,12 +60,15 @@ class StagedPart:
         tablets: those with batches.
         rows: number of rows.
         since: stamp of its last batch; 0: it has none.
+        covered: tables of which a condition was staged in every tablet that may have its rows, each with the
+            version of its ranges then.
     """
 
     name: str
     tablets: tuple[StagedTablet, ...] = ()
     rows: int = 0
     since: int = 0
+    covered: tuple[tuple[str, int], ...] = ()
 
 
 class StageSession:
@@ -132,6 +135,7 @@ class PartStage:
         self._session = session
         self._transaction = transaction
         self._tablets: dict[TabletId, _TabletStage] = {}
+        self._covered: set[tuple[str, int]] = set()
         self._rows = self._since = self._sending = 0
         self._closed = ""
         self._batcher = Batcher(session.env, self, session.clock, session.limits, session.locations)
@@ -194,7 +198,11 @@ class PartStage:
             for t, s in self._tablets.items()
             if s.crcs
         )
-        return StagedPart(self.name, found, self._rows, self._since)
+        return StagedPart(self.name, found, self._rows, self._since, tuple(sorted(self._covered)))
+
+    def cover(self, table: OpenTable) -> None:
+        """Note that a condition is staged by the ranges that a table has now; others refuse the commit."""
+        self._covered.add((str(table.id), table.ranges_version))
 
     @contextmanager
     def writing(self, table: OpenTable) -> Iterator[list[Written]]:
@@ -217,7 +225,7 @@ class PartStage:
 
     async def deliver(
         self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, all_or_nothing: bool,
-        attempts: Attempts,
+        attempts: Attempts, *, where: str = "",
     ) -> pb.WriteResult:  # fmt: skip
         """Stage one batch; see `Sequencer.deliver`.
 
@@ -228,12 +236,13 @@ class PartStage:
             piece: rows of one request.
             all_or_nothing: as for `begin`.
             attempts: the deadline and the pauses between tries.
+            where: condition of a delete, if `op` is DELETE_WHERE.
         """
         self._sending += 1
         try:
             while True:
                 try:
-                    return await self._deliver(table, tablet, op, piece, attempts)
+                    return await self._deliver(table, tablet, op, piece, attempts, where)
                 except TabletReplaced:
                     continue
         except (
@@ -255,6 +264,7 @@ class PartStage:
         op: int,
         piece: pa.RecordBatch,
         attempts: Attempts,
+        where: str,
     ) -> pb.WriteResult:
         to, session = tablet.id, self._session
         stage = self._tablets.setdefault(to, _TabletStage(tablet, str(table.id)))
@@ -270,7 +280,9 @@ class PartStage:
             first_outstanding=first,
             since=max(1, session.delivery.seen),
             column_ids=[table.schema.column(n).id for n in piece.schema.names if n != OP_COLUMN],
-            stage=pb.StageHeader(transaction=self._transaction, part=self.name, number=number),
+            stage=pb.StageHeader(
+                transaction=self._transaction, part=self.name, number=number, where=where
+            ),
         )
         try:
             result = await session.delivery.send(table, tablet, header, piece, attempts)

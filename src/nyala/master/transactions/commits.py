@@ -122,6 +122,8 @@ class Commits:
                 return await self._refuse(request, tablets, found.reason)
         if dropped := decision.gone(self._memory.catalog, tablets):
             return await self._deny(request, f"tablet {dropped[0]} was dropped")
+        if why := decision.changed(self._memory.catalog, request.covered):
+            return await self._deny(request, why)
         if self._denials.forgotten(request.since, key, taken):
             return txn.TxnOutcome(kind=_Kind.UNKNOWN)
         self._ready()
@@ -172,7 +174,7 @@ class Commits:
                 self.give_up(attempted)
             return _again(f"the clock cannot pass the prepare times: {err}", ())
         ahead_us = self._options.clock_max_ahead_ms * 1000
-        wanted = decision.decide(attempted, prepared, self._clock.now, ahead_us)
+        wanted = decision.decide(attempted, prepared, self._clock.now, ahead_us, request.covered)
         try:
             await detached(self._env, operation.run(wanted, self._memory))
         except NyalaError as err:

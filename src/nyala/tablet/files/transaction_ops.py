@@ -16,6 +16,7 @@ import msgspec
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgument
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
+from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.replicated_ops import RowError
 
@@ -39,6 +40,7 @@ Crc = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 Time = Annotated[int, msgspec.Meta(ge=0, le=MAX_HYBRID_TIME)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_REFUSE_S)]
 Counter = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Where = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_BYTES)]
 Attempt = tuple[Counter, Counter, Counter]
 """Incarnation of the catalog, term of the coordinator, number of the attempt; attempts are ordered so."""
 
@@ -135,9 +137,27 @@ class ResolveOp(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     at: Time
 
 
-TransactionOp = StageOp | KeepOp | DropOp | PrepareOp | UnprepareOp | ResolveOp
+class StageDeleteOp(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Adds a delete by condition to the stage of a transaction; the whole payload is the batch.
+
+    Attributes:
+        transaction: as of `StageOp`.
+        part: as of `StageOp`.
+        number: as of `StageOp`.
+        schema_version: version of the schema for which the condition was written, and the only one.
+        where: the condition, in the language of `common/where.py`.
+    """
+
+    transaction: TransactionId
+    part: PartName
+    number: Number
+    schema_version: Number
+    where: Where
+
+
+TransactionOp = StageOp | KeepOp | DropOp | PrepareOp | UnprepareOp | ResolveOp | StageDeleteOp
 _KINDS: dict[int, type[TransactionOp]] = {
-    33: StageOp, 34: KeepOp, 35: DropOp, 36: PrepareOp, 37: UnprepareOp, 38: ResolveOp,
+    33: StageOp, 34: KeepOp, 35: DropOp, 36: PrepareOp, 37: UnprepareOp, 38: ResolveOp, 39: StageDeleteOp,
 }  # fmt: skip
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 

@@ -16,9 +16,9 @@ from nyala.common import keys as key_bytes
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
-from nyala.tablet.read.selection import ScanFilter, first_at_least, row_range, select
 from nyala.tablet.rows.gathering import gather_batches
 from nyala.tablet.rows.rowset import Chunked, ColumnStats, Int64s, RowSetView
+from nyala.tablet.rows.selection import ScanFilter, first_at_least, row_range, select
 
 WINDOW_ROWS = 131_072
 _FIRST_ROWS = 1024

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from nyala.common.schema import Column, Schema, arrow_schema
-from nyala.tablet.read.selection import EVERY_KEY, ScanFilter, Selected, select
 from nyala.tablet.rows.gathering import collect
 from nyala.tablet.rows.rowset import RowSetView, empty_columns
+from nyala.tablet.rows.selection import EVERY_KEY, ScanFilter, Selected, select
 
 MOSTLY = 0.8
 """From this part of a chunk on, copying runs of neighbours is faster than gathering rows."""

@@ -13,8 +13,8 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.predicate import columns_of
 from nyala.common.schema import Column, Schema
-from nyala.tablet.read.selection import ScanFilter, first_at_least, row_range
 from nyala.tablet.rows.rowset import Int64s, RowSetView
+from nyala.tablet.rows.selection import ScanFilter, first_at_least, row_range
 
 MAX_PIECES = 4096
 """Maximum number of pieces of one tablet."""

@@ -22,8 +22,8 @@ from nyala.tablet.read import lookup, scan, split_points
 from nyala.tablet.read import ordered as by_key
 from nyala.tablet.read.emit import emit
 from nyala.tablet.read.point_lookup import few as found_few
-from nyala.tablet.read.selection import EVERY_KEY, ScanFilter
 from nyala.tablet.rows.rowset import HashKeys, RowSetView
+from nyala.tablet.rows.selection import EVERY_KEY, ScanFilter
 
 BATCH_ROWS = 65_536
 BATCH_BYTES = 1 << 20

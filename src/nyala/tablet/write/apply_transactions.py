@@ -2,7 +2,8 @@
 
 docs/internals/transactions.md has the rules by letter. Nothing that a client sends raises here: what cannot
 be staged is refused with a result. Batches take effect at the commit time, in the order of the parts, each as
-a write; a delete of an absent row does nothing.
+a write; a delete of an absent row does nothing. A batch is a replicated write, or the payload of a staged
+delete by condition.
 
 An operation on a large stage is applied in pieces: its generator yields between them, so that other tablets
 have their turn in the lane. Nothing but this operation is applied to this tablet meanwhile.
@@ -20,6 +21,7 @@ from nyala.tablet.files.transaction_ops import (
     KeepOp,
     PrepareOp,
     ResolveOp,
+    StageDeleteOp,
     StageOp,
     TransactionOutcome,
     TransactionResult,
@@ -27,8 +29,10 @@ from nyala.tablet.files.transaction_ops import (
     crc_of_batch,
     decode,
     encode_result,
+    is_transaction,
 )
 from nyala.tablet.write.apply import apply_writes, staging_errors
+from nyala.tablet.write.apply_conditions import condition_errors, delete_matching
 from nyala.tablet.write.stages import (
     MAX_BATCHES,
     MAX_DROPPED,
@@ -77,7 +81,9 @@ def _apply(store: Store, operation: CommittedOperation, files: StageFiles) -> St
     op, stamp = decode(operation.payload), operation.stamp
     match op:
         case StageOp():
-            return _stage(store, operation, op)
+            return _stage(store, operation, op, op.batch)
+        case StageDeleteOp():
+            return _stage(store, operation, op, operation.payload)
         case KeepOp():
             return _keep(store, op, stamp)
         case DropOp():
@@ -112,7 +118,9 @@ def _over(store: Store, transaction: bytes, stamp: int) -> TransactionResult | N
     return None
 
 
-def _stage(store: Store, operation: CommittedOperation, op: StageOp) -> TransactionResult:
+def _stage(
+    store: Store, operation: CommittedOperation, op: StageOp | StageDeleteOp, batch: bytes
+) -> TransactionResult:
     known, stamp = store.stages, operation.stamp
     over = _over(store, op.transaction, stamp)
     if over is not None:
@@ -122,14 +130,14 @@ def _stage(store: Store, operation: CommittedOperation, op: StageOp) -> Transact
         return TransactionResult(TransactionOutcome.PREPARED, stage.prepared.at)
     there = None if stage is None else stage.parts.get(op.part, {}).get(op.number)
     if stage is not None and there is not None:
-        if there.crc != crc_of_batch(op.batch):
+        if there.crc != crc_of_batch(batch):
             return TransactionResult(TransactionOutcome.REFUSED, stamp, (_OTHER_BATCH,))
         stage.kept = stamp
         return TransactionResult(TransactionOutcome.DONE, stamp)
     if stage is not None and stage.count >= MAX_BATCHES:
         text = f"a transaction has at most {MAX_BATCHES} batches in a tablet; use larger ones"
         return _refused(stamp, "too_many_batches", text)
-    errors = _errors(store, operation, op.batch)
+    errors = _errors(store, operation, batch)
     if errors:
         return TransactionResult(TransactionOutcome.REFUSED, stamp, errors)
     stage = known.begin(op.transaction, stamp)
@@ -137,7 +145,7 @@ def _stage(store: Store, operation: CommittedOperation, op: StageOp) -> Transact
         text = f"the tablet has {MAX_STAGES} staged transactions already; end some of them"
         return _refused(stamp, "too_many_transactions", text)
     stage.kept = stamp
-    known.add(stage, op.part, op.number, op.batch, store.schema.version)
+    known.add(stage, op.part, op.number, batch, store.schema.version)
     return TransactionResult(TransactionOutcome.DONE, stamp)
 
 
@@ -150,6 +158,8 @@ def _errors(store: Store, operation: CommittedOperation, batch: bytes) -> tuple[
     if store.info.retired_at:
         return (_RETIRED,)
     try:
+        if is_transaction(batch):
+            return condition_errors(store.schema, _condition(batch))
         return staging_errors(store, CommittedOperation(operation.id, operation.stamp, batch))
     except BadVersion:
         raise  # a newer build can apply it
@@ -287,6 +297,29 @@ def _resolve(
         if number:
             yield
         for batch in piece:
-            apply_writes(store, [CommittedOperation(operation.id, op.at, batch.read(files))])
+            payload = batch.read(files)
+            if is_transaction(payload):
+                yield  # a condition is evaluated over the whole tablet: not in the piece of the event loop
+            _take_effect(store, CommittedOperation(operation.id, op.at, payload))
     known.end(op.transaction, op.at)
     return TransactionResult(TransactionOutcome.ENDED, op.at)
+
+
+def _take_effect(store: Store, batch: CommittedOperation) -> None:
+    """Apply a staged batch at the commit time, which is its stamp."""
+    if is_transaction(batch.payload):
+        delete_matching(store, _condition(batch.payload).where, batch.stamp)
+    else:
+        apply_writes(store, [batch])
+
+
+def _condition(batch: bytes) -> StageDeleteOp:
+    """Return the staged delete by condition of a batch.
+
+    Raises:
+        Corrupt: it is none.
+    """
+    op = decode(batch)
+    if not isinstance(op, StageDeleteOp):
+        raise Corrupt(f"a staged batch of {len(batch)} bytes is a {type(op).__name__}")
+    return op

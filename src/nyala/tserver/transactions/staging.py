@@ -1,6 +1,7 @@
 """Staging of batches: a write of a client session that becomes visible when its transaction commits.
 
-The batch was validated as a write. The space that staged batches take is checked before anything is proposed.
+A batch of rows was validated as a write; a condition is validated as it is applied. The space that staged
+batches take is checked before anything is proposed.
 Used on the event loop only.
 """
 
@@ -8,6 +9,7 @@ from collections import Counter
 
 from nyala.common.errors import (
     CasFailed,
+    InvalidArgument,
     NotFound,
     NyalaError,
     RangesChanged,
@@ -20,6 +22,7 @@ from nyala.env.env import Env
 from nyala.machines import registry
 from nyala.tablet.files.replicated_ops import RANGE_DROPPED
 from nyala.tablet.files.transaction_ops import (
+    StageDeleteOp,
     StageOp,
     TransactionOutcome,
     TransactionResult,
@@ -69,8 +72,35 @@ class BatchStaging:
             NotFound, CasFailed: the transaction has ended here, or is prepared; details have the `reason`.
             NyalaError: as `replicate`.
         """
+        stage = header.stage
+        payload = encode(StageOp(stage.transaction, stage.part, stage.number, batch))
+        return await self._propose(hosted, header, payload, batch)
+
+    async def delete_where(self, hosted: HostedTablet, header: pb.WriteHeader) -> pb.WriteResult:
+        """Stage a delete by condition; return its result once it is committed.
+
+        Args:
+            hosted: the tablet.
+            header: of the request; names the transaction and the condition.
+
+        Raises:
+            InvalidArgument: an id, a name or a condition outside its limits, or no transaction.
+            Throttled, TooLarge, NotFound, CasFailed, NyalaError: as `stage`.
+        """
+        if not header.HasField("stage"):
+            raise InvalidArgument(
+                "DELETE_WHERE belongs to a transaction: give a StageHeader, or read the rows and delete them"
+            )
+        stage, version = header.stage, header.schema_version
+        op = StageDeleteOp(stage.transaction, stage.part, stage.number, version, stage.where)
+        payload = encode(op)
+        return await self._propose(hosted, header, payload, payload)
+
+    async def _propose(
+        self, hosted: HostedTablet, header: pb.WriteHeader, payload: bytes, batch: bytes
+    ) -> pb.WriteResult:
+        """Replicate the operation that stages a batch."""
         wanted = header.stage
-        payload = encode(StageOp(wanted.transaction, wanted.part, wanted.number, batch))
         replica, size = hosted.replica, len(batch)
         if replica.is_leader and not hosted.tablet.stages.has_batch(
             wanted.transaction, wanted.part, wanted.number

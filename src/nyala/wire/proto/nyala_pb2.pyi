@@ -38,6 +38,8 @@ class _WriteOpEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WriteOp.Value
     DELETE_IGNORE: _WriteOp.ValueType  # 8
     MIXED: _WriteOp.ValueType  # 15
     """each row's op is in the batch's last column, uint8, named "_op" """
+    DELETE_WHERE: _WriteOp.ValueType  # 16
+    """of a stage only: delete of the rows that `stage.where` selects; the batch has no rows"""
 
 class WriteOp(_WriteOp, metaclass=_WriteOpEnumTypeWrapper):
     """---- data plane: contents of Arrow Flight's opaque fields -----------------------------------------------------"""
@@ -53,6 +55,8 @@ DELETE: WriteOp.ValueType  # 7
 DELETE_IGNORE: WriteOp.ValueType  # 8
 MIXED: WriteOp.ValueType  # 15
 """each row's op is in the batch's last column, uint8, named "_op" """
+DELETE_WHERE: WriteOp.ValueType  # 16
+"""of a stage only: delete of the rows that `stage.where` selects; the batch has no rows"""
 Global___WriteOp: _TypeAlias = WriteOp  # noqa: Y015
 
 class _ReadMode:
@@ -3560,19 +3564,24 @@ class StageHeader(_message.Message):
     TRANSACTION_FIELD_NUMBER: _builtins.int
     PART_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
     transaction: _builtins.bytes
     part: _builtins.str
     number: _builtins.int
+    """of the batch in its part and tablet"""
+    where: _builtins.str
+    """DELETE_WHERE: condition, for exactly the `schema_version` of the header"""
     def __init__(
         self,
         *,
         transaction: _builtins.bytes = ...,
         part: _builtins.str = ...,
         number: _builtins.int = ...,
+        where: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "part", b"part", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "part", b"part", "transaction", b"transaction", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -452,6 +452,7 @@ class TxnCommitRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    COVERED_FIELD_NUMBER: _builtins.int
     transaction: _builtins.bytes
     since: _builtins.int
     """latest known stamp of its STAGE and KEEP entries"""
@@ -460,6 +461,8 @@ class TxnCommitRequest(_message.Message):
     def participants(self) -> _containers.RepeatedCompositeFieldContainer[Global___TxnParticipant]: ...
     @_builtins.property
     def key(self) -> Global___TxnKey: ...
+    @_builtins.property
+    def covered(self) -> _containers.RepeatedCompositeFieldContainer[Global___TxnCovered]: ...
     def __init__(
         self,
         *,
@@ -468,14 +471,39 @@ class TxnCommitRequest(_message.Message):
         key: Global___TxnKey | None = ...,
         since: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
+        covered: _abc.Iterable[Global___TxnCovered] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "participants", b"participants", "since", b"since", "timeout_ms", b"timeout_ms", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["covered", b"covered", "key", b"key", "participants", b"participants", "since", b"since", "timeout_ms", b"timeout_ms", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TxnCommitRequest: _TypeAlias = TxnCommitRequest  # noqa: Y015
+
+@_typing.final
+class TxnCovered(_message.Message):
+    """A table of which a condition was staged in every tablet that may have its rows. The ranges must not have changed since."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    RANGES_VERSION_FIELD_NUMBER: _builtins.int
+    table_id: _builtins.str
+    ranges_version: _builtins.int
+    def __init__(
+        self,
+        *,
+        table_id: _builtins.str = ...,
+        ranges_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ranges_version", b"ranges_version", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnCovered: _TypeAlias = TxnCovered  # noqa: Y015
 
 @_typing.final
 class TxnAbortRequest(_message.Message):

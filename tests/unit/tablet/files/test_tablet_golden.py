@@ -17,6 +17,7 @@ from tests.golden.tablet.make_tablet_golden import (
     RESULT,
     ROWS,
     SCHEMA,
+    STAGED_DELETE,
     TRANSACTION_OPS,
     TRANSACTION_RESULT,
     make,
@@ -81,6 +82,8 @@ def test_golden_operations_of_transactions_decode_the_same():
         found.append(transaction_ops.decode(data[4:end]))
         data = data[end:]
     assert found == TRANSACTION_OPS
+    staged = (GOLDEN / "staged-delete-v2.bin").read_bytes()
+    assert transaction_ops.decode(staged) == STAGED_DELETE
     result = (GOLDEN / "transaction-result-v2.bin").read_bytes()
     assert transaction_ops.decode_result(result) == TRANSACTION_RESULT
 

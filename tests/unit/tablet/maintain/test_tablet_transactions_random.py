@@ -1,7 +1,8 @@
 """Random transactions, writes, flushes, compactions and restarts of a tablet, beside a model of its rows."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,6 +13,18 @@ from tests.unit.tablet.support.transaction_support import Transactions
 
 KEYS = 12
 Rows = dict[int, int]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A delete by condition: its text, and which rows (key, value) it selects."""
+
+    where: str
+    selects: Callable[[int, int], bool]
+
+
+Change = tuple[int, int | None] | Condition
+"""A key with its new value, None for a delete; or a delete by condition."""
 
 
 class World:
@@ -28,7 +41,7 @@ class World:
         self.txns = Transactions(self.driver)
         self.rows: Rows = {}
         self.history: list[tuple[int, Rows]] = [(0, {})]
-        self.staged: dict[bytes, list[tuple[int, int | None]]] = {}
+        self.staged: dict[bytes, list[Change]] = {}
         self.prepared: dict[bytes, int] = {}
         self.committed = self.begun = 0
         self.late: Callable[[], None] | None = None
@@ -36,8 +49,25 @@ class World:
     def change(self) -> tuple[int, int | None]:
         return self.random.randrange(KEYS), self.random.choice([None, self.random.randrange(100)])
 
-    def take_effect(self, at: int, changes: list[tuple[int, int | None]]) -> None:
-        for key, value in changes:
+    def condition(self) -> Condition:
+        number, low = self.random.randrange(100), self.random.randrange(KEYS)
+        return self.random.choice(
+            [
+                Condition("true", lambda k, a: True),
+                Condition(f"a < {number}", lambda k, a: a < number),
+                Condition(f"k >= {low}", lambda k, a: k >= low),
+                Condition(f"k = {low} or a > {number}", lambda k, a: k == low or a > number),
+                Condition(f"a * 2 > {number}", lambda k, a: a * 2 > number),
+            ]
+        )
+
+    def take_effect(self, at: int, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if isinstance(change, Condition):
+                for key in [k for k, a in self.rows.items() if change.selects(k, a)]:
+                    del self.rows[key]
+                continue
+            key, value = change
             self.rows.pop(key, None)
             if value is not None:
                 self.rows[key] = value
@@ -61,7 +91,13 @@ class World:
         if not free:
             return
         txn = self.random.choice(free)
-        for key, value in [self.change() for _ in range(self.random.randint(1, 3))]:
+        for _ in range(self.random.randint(1, 3)):
+            if self.random.random() < 0.25:
+                self.staged.setdefault(txn, []).append(condition := self.condition())
+                result = self.txns.delete_where(txn, condition.where)
+                assert result.outcome is TransactionOutcome.DONE
+                continue
+            key, value = self.change()
             if value is None:
                 self.txns.stage(txn, RowOp.DELETE, [{"k": key}], ["k"])
             else:

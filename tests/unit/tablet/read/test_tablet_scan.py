@@ -11,7 +11,7 @@ from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import from_arrow
 from nyala.tablet.files.columns import ColumnReader
 from nyala.tablet.files.replicated_ops import RowOp
-from nyala.tablet.read import selection
+from nyala.tablet.rows import selection
 from tests.unit.tablet.support.scan_support import A, K, Row, S, is_
 from tests.unit.tablet.support.tablet_support import PAIR_KEY, Driver, numbered
 

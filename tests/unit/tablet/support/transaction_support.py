@@ -10,6 +10,7 @@ from nyala.tablet.files.transaction_ops import (
     PartCount,
     PrepareOp,
     ResolveOp,
+    StageDeleteOp,
     StageOp,
     TransactionOp,
     TransactionResult,
@@ -54,6 +55,14 @@ class Transactions:
         batches = self.parts.setdefault(transaction, {}).setdefault(part, [])
         batches.append(batch)
         return self.apply(StageOp(transaction, part, len(batches) - 1, batch))
+
+    def delete_where(self, transaction: bytes, where: str, part: str = "a") -> TransactionResult:
+        """Stage a delete by condition, the next batch of the part."""
+        batches = self.parts.setdefault(transaction, {}).setdefault(part, [])
+        version = self.driver.schema.version
+        op = StageDeleteOp(transaction, part, len(batches), version, where)
+        batches.append(transaction_ops.encode(op))
+        return self.apply(op)
 
     def upsert(self, transaction: bytes, *keys: int, a: int = 0, part: str = "a") -> None:
         rows = [{"k": k, "a": a, "s": "t"} for k in keys]

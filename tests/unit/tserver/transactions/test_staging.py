@@ -169,3 +169,42 @@ def test_stage_expires_while_its_group_is_quiescent():
         assert not await group.on(group.stages, group.tablet)
 
     with_group(work, options=SHORT)
+
+
+def test_condition_is_staged_once_and_deletes_at_the_commit():
+    async def work(group: StagedGroup) -> None:
+        tablet = group.tablet
+        await group.on(group.write, 1, 1)
+        stage = pb.StageHeader(transaction=T1, part="p", number=0, where="v < 3")
+        header = group.header(tablet, T1, 1, op=pb.DELETE_WHERE, stage=stage)
+        first = await group.on(group.put, header, {})
+        again = await group.on(group.put, header, {})
+        assert again.duplicate
+        assert (again.timestamp, again.crc) == (first.timestamp, first.crc)
+        group.parts[T1, tablet] = [first.crc]
+        await group.on(group.write, 2, 2)
+        await group.on(group.write, 3, 3)
+        assert (await group.on(group.scan, tablet))[1] == {1: 1, 2: 2, 3: 3}
+        group.decisions.trying.add(T1)
+        p = (await group.on(group.prepare, tablet, T1, group.decisions.attempt())).time
+        await group.on(group.resolve, tablet, T1, group.decisions.decide(T1, [p]))
+        assert (await group.on(group.scan, tablet))[1] == {3: 3}
+
+    with_group(work)
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        (None, "belongs to a transaction"),
+        (pb.StageHeader(transaction=T1, part="p"), "that no tablet can apply"),
+        (pb.StageHeader(transaction=b"short", part="p", where="true"), "that no tablet can apply"),
+    ],
+)
+def test_malformed_request_for_a_condition_is_refused(stage, words):
+    async def work(group: StagedGroup) -> None:
+        header = group.header(group.tablet, T1, 1, op=pb.DELETE_WHERE, stage=stage)
+        assert words in str(refusal(await group.on(group.put, header, {})))
+        assert not await group.on(group.stages, group.tablet)
+
+    with_group(work)

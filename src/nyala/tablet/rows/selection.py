@@ -1,7 +1,8 @@
 """Selection of the rows of a scan in a rowset: pruning, then visibility, then the predicate.
 
 Pruning is by the lifetimes of all versions, by key range, and by column statistics of the rowset and of each
-chunk. A predicate reads only its own columns. Nothing here looks at a row from Python. Lane COMPUTE.
+chunk. A predicate reads only its own columns. Nothing here looks at a row from Python. Lane COMPUTE, or APPLY
+for the conditions of a transaction.
 """
 
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nyala.common.bounds import Bounds, KeyBounds, bounds, key_bounds
+from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.predicate import Const, Predicate, columns_of, evaluate
@@ -62,11 +64,13 @@ class ScanFilter:
         at: hybrid time.
         where: which rows; None: all.
         within: only these keys.
+        lenient: a row for which the predicate cannot be evaluated does not match, instead of an error.
     """
 
     at: int
     where: Predicate | None = None
     within: KeyBounds = EVERY_KEY
+    lenient: bool = False
 
 
 def select(
@@ -108,7 +112,8 @@ def select(
         if size and wanted.within != EVERY_KEY and not rowset.is_sorted:
             flags, size = _intersection(flags, _within(rowset, begin, end, wanted.within))
         if size and wanted.where is not None:
-            matches = _matches(rowset, schema, chunk, begin - base, end - begin, wanted.where)
+            place = chunk, begin - base, end - begin
+            matches = _matches(rowset, schema, place, wanted.where, lenient=wanted.lenient)
             flags, size = _intersection(flags, matches)
         if size:
             chosen = None if size == end - begin else flags
@@ -135,12 +140,37 @@ def _intersection(flags: Flags | None, others: Flags) -> tuple[Flags, int]:
 
 
 def _matches(
-    rowset: RowSetView, schema: Schema, chunk: int, offset: int, count: int, where: Predicate
+    rowset: RowSetView,
+    schema: Schema,
+    place: tuple[int, int, int],
+    where: Predicate,
+    *,
+    lenient: bool,
 ) -> Flags:
+    """Return which rows match a predicate.
+
+    Args:
+        rowset: has them.
+        schema: schema of the table.
+        place: a chunk, the first row in it, and the number of rows.
+        where: the predicate.
+        lenient: as of `ScanFilter`; the result does not depend on how rows are divided into chunks.
+    """
+    chunk, offset, count = place
+
     def get(column: ColumnId) -> pa.Array:
         return rowset.chunks.column(chunk, schema.by_id[column]).slice(offset, count)
 
-    return _flags(evaluate(where, get, count))
+    try:
+        return _flags(evaluate(where, get, count))
+    except (pa.ArrowException, InvalidArgument):
+        if not lenient:
+            raise
+        if count == 1:
+            return np.zeros(1, np.uint8)
+    half = count // 2
+    parts = (chunk, offset, half), (chunk, offset + half, count - half)
+    return np.concatenate([_matches(rowset, schema, p, where, lenient=True) for p in parts])
 
 
 def _flags(found: pa.BooleanArray) -> Flags:
