@@ -7,7 +7,6 @@ secret of the link is also what keeps other sites from sending the form.
 """
 
 import logging
-from collections.abc import Callable
 from html import escape
 from typing import Protocol
 from urllib.parse import parse_qs
@@ -17,7 +16,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from nyala.common import addresses
 from nyala.common.errors import NyalaError
-from nyala.security.principal import Principal
+from nyala.security.credentials import Credentials
+from nyala.security.identity import PeerIdentity
 from nyala.web.logins import SESSION_S, Logins
 from nyala.web.pages import message
 
@@ -53,12 +53,13 @@ class LoginGuard:
     """WebGuard of a port with encryption.
 
     Args:
-        hosts: returns the names and addresses in the server's certificate; the Host header has to be one.
+        credentials: of the server. The Host header has to be a name or address in its certificate, and no
+            certificate of a caller, or of the user who began a session, may be revoked.
         port: of the server, which distinguishes its cookie from those of others on the same host.
     """
 
-    def __init__(self, hosts: Callable[[], frozenset[str]], port: int) -> None:
-        self._hosts = hosts
+    def __init__(self, credentials: Credentials, port: int) -> None:
+        self._credentials = credentials
         self.cookie = f"__Host-nyala-{port}"
         """Name of the cookie; browsers accept this prefix with Secure and Path=/ only."""
         self._logins = Logins()
@@ -77,7 +78,7 @@ class LoginGuard:
     async def new_link(self, request: Request) -> Response:
         """Return the secret of a new link, to the holder of a certificate."""
         wrong = self._wrong_host(request) or _wrong_origin(request)
-        certified: Principal | None = request.state.certified
+        certified = self._valid(request.state.certified)
         if wrong is not None:
             return wrong
         if certified is None:
@@ -109,20 +110,29 @@ class LoginGuard:
             text = f"This link is unknown, was used, or is too old; {AGAIN}."
             return HTMLResponse(message("log in", escape(text)), 403)
         session, user = begun
-        log.info("web: login of %s", user)
+        log.info("web: login of %s", user.principal)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
             self.cookie, session, max_age=SESSION_S, path="/", secure=True, httponly=True, samesite="strict"
         )  # fmt: skip
         return answer
 
-    def _caller(self, request: Request) -> Principal | None:
-        certified: Principal | None = request.state.certified
-        return certified or self._logins.user(request.cookies.get(self.cookie, ""))
+    def _caller(self, request: Request) -> PeerIdentity | None:
+        session = self._logins.user(request.cookies.get(self.cookie, ""))
+        return self._valid(request.state.certified) or self._valid(session)
+
+    def _valid(self, caller: PeerIdentity | None) -> PeerIdentity | None:
+        """Return a caller whose certificate is not revoked."""
+        try:
+            if caller is not None:
+                self._credentials.revocations.check(caller)
+        except NyalaError:
+            return None
+        return caller
 
     def _wrong_host(self, request: Request) -> Response | None:
         host = _host(request)
-        if host in self._hosts():
+        if host in self._credentials.hosts:
             return None
         return PlainTextResponse(
             "the Host header is no name in this server's certificate; use one (nyala cert show)\n",

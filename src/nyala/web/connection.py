@@ -6,8 +6,7 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nyala.common.errors import NyalaError
-from nyala.security.principal import Principal
-from nyala.wire.tls.access import principal_of_connection
+from nyala.security.identity import PeerIdentity, identity_of_peer
 
 REQUEST_S = 10.0
 """Time, in seconds, for a request to arrive completely, from the connection or from its first byte."""
@@ -18,7 +17,7 @@ RESPONSE_S = 60.0
 class WebConnection(H11Protocol):
     """A connection that is closed if its client is too slow.
 
-    The state of each request has `certified`: the holder of the client's certificate, None without one.
+    The state of each request has `certified`: what the client's certificate says, None without one.
     """
 
     _limit: asyncio.TimerHandle | None = None
@@ -65,9 +64,9 @@ class WebConnection(H11Protocol):
             self._limit = None
 
 
-def _certified(transport: asyncio.BaseTransport) -> Principal | None:
-    """Return the holder of the verified certificate of a client; None: it has none, or no valid one."""
+def _certified(transport: asyncio.BaseTransport) -> PeerIdentity | None:
+    """Return what the verified certificate of a client says; None: it has none, or no user's."""
     try:
-        return principal_of_connection(transport)
+        return identity_of_peer(transport.get_extra_info("peercert") or {})
     except NyalaError:
         return None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from nyala.common.addresses import keep_newest
-from nyala.security.principal import Principal
+from nyala.security.identity import PeerIdentity
 
 LINK_S = 600
 """Time, in seconds, within which a link has to be used."""
@@ -25,36 +25,38 @@ class Logins:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._links: dict[bytes, tuple[Principal, float]] = {}
-        self._sessions: dict[bytes, tuple[Principal, float]] = {}
+        self._links: dict[bytes, tuple[PeerIdentity, float]] = {}
+        self._sessions: dict[bytes, tuple[PeerIdentity, float]] = {}
 
-    def link(self, principal: Principal) -> str:
-        """Return the secret of a new link, for one login as a principal."""
+    def link(self, user: PeerIdentity) -> str:
+        """Return the secret of a new link, for one login as the holder of a certificate."""
         secret = secrets.token_urlsafe(32)
-        keep_newest(self._links, _digest(secret), (principal, self._now() + LINK_S), LINKS)
+        keep_newest(self._links, _digest(secret), (user, self._now() + LINK_S), LINKS)
         return secret
 
-    def begin(self, link: str) -> tuple[str, Principal] | None:
+    def begin(self, link: str) -> tuple[str, PeerIdentity] | None:
         """Begin a session; return its secret and its user. None: the link is unknown, used or too old.
 
         Args:
             link: secret of a link, which is used up.
         """
-        principal = self._valid(self._links, link)
+        user = self._valid(self._links, link)
         self._links.pop(_digest(link), None)
-        if principal is None:
+        if user is None:
             return None
         secret = secrets.token_urlsafe(32)
-        keep_newest(self._sessions, _digest(secret), (principal, self._now() + SESSION_S), SESSIONS)
-        return secret, principal
+        keep_newest(self._sessions, _digest(secret), (user, self._now() + SESSION_S), SESSIONS)
+        return secret, user
 
-    def user(self, session: str) -> Principal | None:
+    def user(self, session: str) -> PeerIdentity | None:
         """Return the user of a session; None: it is unknown or over."""
         return self._valid(self._sessions, session)
 
-    def _valid(self, kept: dict[bytes, tuple[Principal, float]], secret: str) -> Principal | None:
-        principal, ends = kept.get(_digest(secret), (None, 0.0))
-        return principal if self._now() < ends else None
+    def _valid(
+        self, kept: dict[bytes, tuple[PeerIdentity, float]], secret: str
+    ) -> PeerIdentity | None:
+        user, ends = kept.get(_digest(secret), (None, 0.0))
+        return user if self._now() < ends else None
 
 
 def _digest(secret: str) -> bytes:

@@ -145,7 +145,7 @@ class WebServer:
         sock = _bind(self.address, known is not None)
         host, port = sock.getsockname()[:2]
         self.address = addresses.join(host, port)
-        guard = LoopbackGuard() if known is None else LoginGuard(lambda: known.hosts, port)
+        guard = LoopbackGuard() if known is None else LoginGuard(known, port)
         config = uvicorn.Config(
             application(self._facts, guard), lifespan="off", ws="none", log_config=None, http=WebConnection,
             access_log=False, server_header=False, limit_concurrency=64, timeout_graceful_shutdown=1,

@@ -10,7 +10,9 @@ import pytest
 import uvloop
 
 from nyala.common import addresses
+from nyala.security.identity import PeerIdentity
 from nyala.security.principal import AccessRole, Principal
+from nyala.security.revocation import Revocation, id_of_name
 from nyala.web import connection
 from nyala.web import server as web_server
 from nyala.web.logins import LINK_S, LINKS, SESSION_S, SESSIONS, Logins
@@ -19,7 +21,7 @@ from tests.unit.web.secured import Answer, ask, context, secured
 from tests.waiting import later
 
 PAGES = ("/", "/healthz", "/metrics", "/?token=x")
-ANN = Principal("0" * 32, AccessRole.READER, "ann")
+ANN = PeerIdentity(Principal("0" * 32, AccessRole.READER, "ann"), 1, 0, 1)
 
 
 def reader():
@@ -63,6 +65,26 @@ def test_pages_need_a_certificate_or_a_login():
             ask(address, "/", files=user_files(AccessRole.ADMIN, "other"))
 
     at(scenario)
+
+
+def test_revoked_user_has_no_pages_neither_by_certificate_nor_in_a_session_that_began_before():
+    credentials = server()
+
+    def before(address):
+        return cookie_of(log_in(address, link_of(address)))
+
+    def after(address, cookie):
+        refused = ask(address, "/", files=reader()), ask(address, "/", headers={"Cookie": cookie})
+        return [answer.status for answer in refused]
+
+    async def run():
+        async with secured(credentials) as address:
+            cookie = await asyncio.to_thread(before, address)
+            assert await asyncio.to_thread(after, address, cookie) == [200, 200]
+            credentials.revocations.replace([Revocation(id_of_name("reader"), 1 << 62)])
+            assert await asyncio.to_thread(after, address, cookie) == [401, 401]
+
+    uvloop.run(run())
 
 
 def test_link_is_for_one_login_which_opens_all_pages_of_the_server():
@@ -215,7 +237,7 @@ def test_secrets_are_in_no_log_and_no_page(caplog):
     assert not re.search("PRIVATE KEY", caplog.text + "".join(pages))
 
 
-def begun(logins: Logins) -> tuple[str, Principal]:
+def begun(logins: Logins) -> tuple[str, PeerIdentity]:
     """Begin a session."""
     made = logins.begin(logins.link(ANN))
     assert made is not None
