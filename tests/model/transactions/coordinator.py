@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tests.model.search import Broken
 from tests.model.transactions.catalog_state import CatalogState, JobKey, Key, Row, StreamKey, Taken
 from tests.model.transactions.groups import TICK, Entry, Message, Read, Replica
 from tests.model.transactions.tablet_state import Attempt, Parts
@@ -118,6 +119,11 @@ class Coordinator:
     def _on_dropped(self, m: Replica, request: Request, gone: bool) -> None:
         if gone and request.txn not in m.led.memory.trying:
             self._deny(m, request)
+
+    def _on_absent(self, m: Replica, txn: str, tablet: str, gone: bool) -> None:
+        """A: a tablet has no stage of a transaction that is committed, by a drop that its group committed."""
+        if gone and txn in m.state.rows and tablet not in m.state.dropped:
+            raise Broken(f"{txn} is committed, and {tablet} has lost its prepare")
 
     def _on_drop_tablet(self, m: Replica, tablet: str) -> None:
         if tablet not in m.state.dropped:

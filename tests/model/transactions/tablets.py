@@ -111,7 +111,10 @@ class Tablets:
             lead.propose(("unprepare", txn, bound))
 
     def _on_resolve(self, lead: Replica, txn: str, at: int) -> None:
-        """Take a commit time; a leader that was replaced may not know the transaction, and ignores it."""
+        """Take a commit time; a leader that does not know the transaction proposes that it be dropped.
+
+        It was replaced without its knowledge, or, outside of this model, an unsafe recovery lost the prepare.
+        """
         state = lead.state
         if txn in state.prepared and txn not in state.resolving:
             lead.led.memory.times[txn] = at
@@ -120,6 +123,8 @@ class Tablets:
             self.resolve_some(lead)
         elif txn in state.ended or txn in state.resolving or at <= state.settled:
             self.world.send(Message("catalog", "resolved", (txn, lead.group.name)))
+        elif txn not in state.resolving:
+            lead.propose(("drop", txn, None), Message("catalog", "absent", (txn, lead.group.name)))
 
     # ---- reads: rules R and L ----------------------------------------------------------------------
 
