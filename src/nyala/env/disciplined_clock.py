@@ -40,7 +40,8 @@ class DisciplinedClock:
         a majority agrees on another time        that time is followed
         otherwise                                time advances by the monotonic clock
 
-    A server that has had no contact to others since its start has nothing to compare with. After
+    A tablet server without contact to peers compares its clock with those of the masters. One that has had
+    no contact to others since its start has nothing to compare with. After
     `ISOLATION_US` it follows its wall clock, except for a forward jump since the start: others may exist,
     and would reject its hybrid times. Such a jump is followed only if the server is `alone`.
 
@@ -63,6 +64,7 @@ class DisciplinedClock:
         self._clock = clock
         self.limit_us = limit_ms * 1000
         self._offsets: Callable[[], Collection[int]] = _no_offsets
+        self._masters: Callable[[], Collection[int]] = _no_offsets
         self._monotonic_us = self._started_us = clock.monotonic_us()
         self._at_us = clock.wall_us()
         # Wall clock minus monotonic clock, without jumps.
@@ -77,6 +79,14 @@ class DisciplinedClock:
             offsets: returns the microseconds by which the others' wall clocks are ahead of this one.
         """
         self._offsets = offsets
+
+    def compare_with_masters(self, offsets: Callable[[], Collection[int]]) -> None:
+        """Set the source of the masters' clocks, which count where those of peers are not known.
+
+        Args:
+            offsets: returns the microseconds by which the masters' wall clocks are ahead of this one.
+        """
+        self._masters = offsets
 
     def resume_from(self, at_us: int) -> None:
         """Set the last reading to `at_us`, the time at which the earlier run ended."""
@@ -114,7 +124,7 @@ class DisciplinedClock:
 
     def verdict(self) -> tuple[ClockVerdict, int]:
         """Return the verdict, and the microseconds by which the majority is ahead of the wall clock."""
-        offsets = sorted(self._offsets())
+        offsets = sorted(self._offsets() or self._masters())
         if not offsets:
             return ClockVerdict.UNKNOWN, 0
         self._had_contact = True

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from nyala.common import addresses
 from nyala.common.ids import ServerUuid
 from nyala.env.clock import Clock
 from nyala.raft.messages import PeerBatch
@@ -49,6 +50,37 @@ class _OffsetSpan:
         if span_us < 2 * SPAN_US:  # else it was paused, or nothing came
             self.at_us, self.offset_us = now_us, self.best_us
         self.began_us, self.best_us = now_us, offset_us
+
+
+class MasterClocks:
+    """Wall clocks of the masters, as their answers to heartbeats had them.
+
+    A server without peers compares its own with them.
+
+    Args:
+        clock: clock of this process.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heard: dict[str, tuple[int, int]] = {}  # time of arrival; wall clock less that
+
+    def note(self, master: str, wall_us: int) -> None:
+        """Take the wall clock in an answer that has just arrived.
+
+        Args:
+            master: uuid.
+            wall_us: microseconds since the epoch; 0: the master, of an earlier version, does not send it.
+        """
+        if wall_us:
+            now_us = self._clock.monotonic_us()
+            addresses.keep_newest(self._heard, master, (now_us, wall_us - now_us))
+
+    def offsets_us(self) -> list[int]:
+        """Return the microseconds by which the clocks heard of lately are ahead of this one."""
+        now_us = self._clock.monotonic_us()
+        own_us, since_us = self._clock.wall_us() - now_us, now_us - LATEST_TTL_US
+        return [offset - own_us for at_us, offset in self._heard.values() if at_us > since_us]
 
 
 class ClockOffsets:

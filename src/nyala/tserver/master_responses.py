@@ -6,6 +6,7 @@ from nyala.admin.fencing import Fence
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.datadir.identity import Identity
+from nyala.replica.clock_offsets import MasterClocks
 from nyala.tserver.masters import MasterList
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
@@ -21,12 +22,16 @@ class MasterResponses:
         identity: identity of this server; stores the cluster id.
         fence: the newest term of the masters.
         masters: addresses of the masters.
+        clocks: gets the wall clocks of the masters.
     """
 
-    def __init__(self, identity: Identity, fence: Fence, masters: MasterList) -> None:
+    def __init__(
+        self, identity: Identity, fence: Fence, masters: MasterList, clocks: MasterClocks
+    ) -> None:
         self._identity = identity
         self._fence = fence
         self._masters = masters
+        self._clocks = clocks
         self._refused: dict[str, NyalaError] = {}
         self.servers = ServerList()
 
@@ -44,6 +49,7 @@ class MasterResponses:
                 self.refuse(address, err)
                 return
         self._refused.pop(address, None)
+        self._clocks.note(response.master_uuid or address, response.wall_us)
         addresses = response.master_addresses
         self._fence.learn(address, addresses, response.catalog_incarnation, response.term)
         await self._masters.update(response, self._fence.term)

@@ -19,6 +19,7 @@ from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.machines import registry
+from nyala.replica.clock_offsets import MasterClocks
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
 from nyala.tserver.address_overrides import AddressOverrides
@@ -149,7 +150,9 @@ class TabletServer:
         self._opening = StartupReports(env.files, config.dir)
         interval_ms = config.options.server_heartbeat_ms
         self.masters = MasterList(env, self._identity, config.master_addresses, interval_ms)
-        self.master_responses = MasterResponses(self._identity, self.fence, self.masters)
+        clocks = MasterClocks(env.clock)
+        self._identity.physical.compare_with_masters(clocks.offsets_us)
+        self.master_responses = MasterResponses(self._identity, self.fence, self.masters, clocks)
         self._transport = AddressOverrides(transport, self.master_responses.servers)
         reporter = Reporter(
             self.info, self._reports, self.master_responses.take, self.master_responses.refuse,

@@ -3,10 +3,13 @@
 from nyala.client.journal.core import JournalCore
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.options import Options
+from nyala.common.partition_spec import Partition, Range
+from nyala.env.disciplined_clock import ISOLATION_US
 from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.checkers.linearizability import Kind
 from tests.sim.faults.plan import SKEW_MAX_MS
 from tests.sim.runs.scenario import ScenarioCluster, play
+from tests.sim.systems.cluster import SCHEMA, SimCluster
 from tests.sim.systems.core_cluster import CoreCluster, host
 from tests.sim.systems.table_client import TableClient
 from tests.sim.world.loop import WALL_START_US, SimLoop, run
@@ -101,3 +104,27 @@ def test_servers_refusing_each_others_times_resume_after_clock_correction():
         await cluster.progress()
 
     run(main)
+
+
+def test_server_without_peers_keeps_the_masters_time_when_its_clock_jumps():
+    """Else its tablets would have times far ahead, and no other server could take copies of them."""
+
+    async def scenario(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, 3, tservers=1)
+        core = await cluster.start()
+        one_part = Partition(hash=[], range=Range(["k"], [(0, 10)]))
+        await cluster.run(cluster.clients[0], core.ddl.create_table, "t", SCHEMA, one_part, 1, {})
+        (alone,) = cluster.tservers
+        for starts in (False, True):
+            await loop.delay(2 * ISOLATION_US)
+            if starts:
+                alone.kill(power_cut=True)
+            alone.clock.jump(YEAR_US)
+            if starts:
+                alone.start()
+            await loop.delay(4 * ISOLATION_US)
+            now_us = WALL_START_US + loop.now_us()
+            assert to_micros(alone.server.info().hybrid_time) - now_us < LIMIT_MS * 1000
+            alone.clock.jump(-YEAR_US)
+
+    run(scenario, max_time_s=300)

@@ -1,5 +1,7 @@
 """A server's physical time: followed and ignored jumps of its wall clock; merged hybrid times."""
 
+from functools import partial
+
 import pytest
 
 from nyala.common.hybrid_time import from_micros, to_micros
@@ -222,3 +224,26 @@ def test_durations_are_formatted_readably():
     assert duration(2 * HOUR_US) == "2.0 hours"
     assert duration(50 * HOUR_US) == "2.1 days"
     assert duration(200_000 * HOUR_US) == "22.8 years"
+
+
+def offsets_of(found, others_us):
+    return [other - found.skew_us for other in others_us]
+
+
+def test_clock_without_peers_follows_a_jump_only_if_the_masters_clocks_have_it():
+    for masters, agrees in ((1, False), (3, False), (1, True), (3, True)):
+        found, clock = machine()
+        clock.has_no_peers = True
+        there_us = START_US + agrees * HOUR_US
+        clock.compare_with_masters(partial(offsets_of, found, [there_us] * masters))
+        found.skew_us += HOUR_US
+        found.up_us += SECOND_US
+        expected = found.wall_us() if agrees else START_US + found.up_us
+        assert clock.wall_us() == expected, (masters, agrees)
+
+
+def test_clocks_of_peers_count_before_those_of_masters():
+    found, clock = machine(others=2)
+    clock.compare_with_masters(partial(offsets_of, found, [START_US + HOUR_US] * 3))
+    found.skew_us += HOUR_US
+    assert clock.wall_us() == START_US + found.up_us

@@ -10,18 +10,12 @@ import pytest
 
 import nyala
 from nyala.common.kernels import cache
+from tests.unit.testing.other_users import NOBODY, as_user, needs_root
 from tests.waiting import within
 
 SOURCE = Path(nyala.__file__).parent.parent
-NOBODY = 65534
-AS_NOBODY = [
-    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
-    "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search",
-]  # fmt: skip
-"""Runs a command as another user, who may read all files, as the interpreter may be in a private folder."""
 FOLDER = "from nyala.common.kernels import cache; print(cache.folder()); print(cache.folder())"
 WARNING = "compiled kernels are kept in"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run as another user")
 
 
 def python(
@@ -119,7 +113,7 @@ def test_installation_of_root_is_used_by_another_user_who_compiles_once(tmp_path
         environment["HOME"] = str(own) if home == "own" else "/nonexistent"
 
     def run(code: str) -> tuple[str, str]:
-        done = python(code, environment, *AS_NOBODY, source=installed)
+        done = python(code, environment, *as_user(NOBODY), source=installed)
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
 

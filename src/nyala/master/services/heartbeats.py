@@ -156,4 +156,5 @@ class HeartbeatService:
             term=header.term,
             master_uuid=header.master_uuid,
             master_addresses=header.master_addresses,
+            wall_us=self._env.clock.wall_us(),
         )

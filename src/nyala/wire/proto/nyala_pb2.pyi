@@ -2114,6 +2114,7 @@ class HeartbeatResponse(_message.Message):
     MASTER_UUID_FIELD_NUMBER: _builtins.int
     MASTER_ADDRESSES_FIELD_NUMBER: _builtins.int
     SERVER_LIST_FIELD_NUMBER: _builtins.int
+    WALL_US_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
     needs_full_report: _builtins.bool
     acknowledged_sequence: _builtins.int
@@ -2121,6 +2122,8 @@ class HeartbeatResponse(_message.Message):
     catalog_incarnation: _builtins.str
     term: _builtins.int
     master_uuid: _builtins.str
+    wall_us: _builtins.int
+    """the master's wall clock"""
     @_builtins.property
     def master_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -2139,10 +2142,11 @@ class HeartbeatResponse(_message.Message):
         master_uuid: _builtins.str = ...,
         master_addresses: _abc.Iterable[_builtins.str] | None = ...,
         server_list: Global___ServerListUpdate | None = ...,
+        wall_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["server_list", b"server_list"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "catalog_incarnation", b"catalog_incarnation", "cluster_id", b"cluster_id", "leader", b"leader", "master_addresses", b"master_addresses", "master_uuid", b"master_uuid", "needs_full_report", b"needs_full_report", "server_list", b"server_list", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "catalog_incarnation", b"catalog_incarnation", "cluster_id", b"cluster_id", "leader", b"leader", "master_addresses", b"master_addresses", "master_uuid", b"master_uuid", "needs_full_report", b"needs_full_report", "server_list", b"server_list", "term", b"term", "wall_us", b"wall_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

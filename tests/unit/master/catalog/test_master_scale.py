@@ -111,7 +111,7 @@ def test_heartbeat_of_unchanged_server_examines_no_tablet(tablets):
         catalog=catalog, memory=SimpleNamespace(term=TERM, dropped=None), dispatcher=dispatcher,
         background=SimpleNamespace(wake=lambda: asked.append("chores")),
     )  # fmt: skip
-    env: Any = SimpleNamespace(clock=SimpleNamespace(monotonic_us=lambda: 1))
+    env: Any = SimpleNamespace(clock=SimpleNamespace(monotonic_us=lambda: 1, wall_us=lambda: 1))
     leading: Any = SimpleNamespace(current=lambda: term)
     header = ResponseHeader("m", "", "", TERM, ("m:1",))
     service = HeartbeatService(env, servers, lambda: leading, lambda: header, Options())

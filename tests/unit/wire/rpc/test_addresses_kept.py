@@ -17,6 +17,7 @@ from nyala.master import tservers
 from nyala.master.repair import round_robin
 from nyala.master.repair.round_robin import ReplicaRoundRobin
 from nyala.master.tservers import TServers
+from nyala.replica.clock_offsets import MasterClocks
 from nyala.tserver import masters
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
@@ -155,7 +156,8 @@ def test_masters_of_a_tablet_server_are_bounded():
         env = SimpleNamespace(clock=SystemClock())
         known = MasterList(env, Instance(), ADDRESSES[:1], 1000)  # type: ignore[arg-type]
         fence = Fence()
-        responses = MasterResponses(Instance(), fence, known)  # type: ignore[arg-type]
+        clocks = MasterClocks(SystemClock())
+        responses = MasterResponses(Instance(), fence, known, clocks)  # type: ignore[arg-type]
         for address in ADDRESSES:
             listed = pb.HeartbeatResponse(
                 master_addresses=[address], catalog_incarnation="c", term=1, leader=False
