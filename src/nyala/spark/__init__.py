@@ -1,5 +1,17 @@
-"""nyala for PySpark: `spark.read.format("nyala")` and `df.write.format("nyala")` (extra `spark`)."""
+"""nyala for PySpark (extra `spark`): `format("nyala")`, SQL, and functions of data frames."""
 
+from nyala.spark.frames.merge import MergeCounts, merge
+from nyala.spark.frames.read import read, register_views
+from nyala.spark.frames.tablets import partition_by_tablet
+from nyala.spark.query.sql import sql
 from nyala.spark.source import NyalaSource
 
-__all__ = ["NyalaSource"]
+__all__ = [
+    "MergeCounts",
+    "NyalaSource",
+    "merge",
+    "partition_by_tablet",
+    "read",
+    "register_views",
+    "sql",
+]

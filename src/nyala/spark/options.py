@@ -23,12 +23,21 @@ def where(options: Mapping[str, str]) -> tuple[str, str]:
             'name the table: .option("table", "metrics"), or in SQL create temporary view v using nyala '
             "options (table 'metrics'); of create table Spark passes no options to a Python source"
         )
-    masters = options.get("masters", "") or os.environ.get(ENVIRONMENT, "")
+    return table, masters_of(options.get("masters", ""))
+
+
+def masters_of(given: str | None) -> str:
+    """Return the addresses of masters that were given, or those of the environment.
+
+    Raises:
+        InvalidArgument: there are none.
+    """
+    masters = given or os.environ.get(ENVIRONMENT, "")
     if not masters:
         raise InvalidArgument(
-            'name the masters: .option("masters", "host:7051,...") or NYALA_MASTERS'
+            'name the masters: .option("masters", "host:7051,..."), masters="host:7051,..." or NYALA_MASTERS'
         )
-    return table, masters
+    return masters
 
 
 def split(names: str) -> list[str]:
