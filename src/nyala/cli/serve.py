@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from nyala.admin.auditing import Auditor
 from nyala.admin.certificates import CertificateUpkeep, join_port
 from nyala.cli.output import describe_os_error
 from nyala.cli.security.network import PRIVATE, Network
@@ -185,14 +186,17 @@ async def _serve(
     )
     server = make(env, transport, metrics)
     made.append(server)
+    audit = None if credentials is None else Auditor(env, directory)
     grpc_server = GrpcServer(
         server.handlers(), network.listen_on(addresses.public), limits,
-        RpcMetrics(env.clock, metrics.registry), credentials,
+        RpcMetrics(env.clock, metrics.registry), credentials, audit,
     )  # fmt: skip
     facts = server_facts(role, server, addresses, metrics)
     web = WebServer(facts, network.listen_on(addresses.web), credentials) if addresses.web else None
     closing: list[Callable[[], Coroutine[Any, Any, object]]] = [rpc.close, env.tasks.close]
     try:
+        if audit is not None:
+            closing.append(audit.close)
         await grpc_server.start()
         closing.append(grpc_server.stop)
         if web is not None:

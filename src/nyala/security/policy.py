@@ -66,6 +66,21 @@ LEAST_ROLES: Mapping[str, AccessRole] = {
 """Least role by `package.Service/Method`."""
 
 
+AUDITED: frozenset[str] = frozenset(
+    f"{_V1}{service}/{name}"
+    for service, names in {
+        "MasterService": (
+            "CreateTable", "DropTable", "RecallTable", "AlterTable", "ReplaceTablet", "SetMaintenance",
+            "SetDecommission",
+        ),
+        "AccessService": ("CreateToken", "RevokeToken", "Join", "Renew", "Revoke"),
+        "TabletAdmin": ("DeleteTablet", "ChangeConfig", "CreateWitness", "UnsafeChangeConfig"),
+    }.items()
+    for name in names
+)  # fmt: skip
+"""Methods of which each call is in the audit log: definitions, access, members of groups."""
+
+
 def require_entries(paths: Iterable[str]) -> None:
     """Check that each method of a server has an entry.
 

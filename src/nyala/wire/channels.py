@@ -27,6 +27,8 @@ from nyala.wire.streams.calls import CallClient
 class Channels:
     """gRPC channels, one per address; above a number, those that were not used for the longest time close.
 
+    When the credentials were read again, calls use new channels; calls in flight end on the old ones.
+
     Args:
         limits: limits of messages and connections.
         credentials: of this process, for TLS; None: no encryption.
@@ -36,23 +38,29 @@ class Channels:
         self._limits = limits
         self._credentials = credentials
         self._channels: dict[str, Any] = {}
-        self._calls: Counter[str] = Counter()
+        self._calls: Counter[Any] = Counter()  # of each channel
+        self._version = 0 if credentials is None else credentials.version
+        self._replaced: list[Any] = []  # channels with an earlier certificate
 
     @contextlib.asynccontextmanager
     async def use(self, address: str) -> AsyncIterator[Any]:
         """Yield the channel to an address; it is not closed meanwhile, except by `close`."""
+        if self._credentials is not None and self._credentials.version != self._version:
+            self._version = self._credentials.version
+            self._replaced += self._channels.values()  # they would connect again with the old one
+            self._channels.clear()
         channel = self._channels.pop(address, None)
         if channel is None:
             channel = self._open(address)
         self._channels[address] = channel  # the newest
-        self._calls[address] += 1
+        self._calls[channel] += 1
         try:
             yield channel
         finally:
-            self._calls[address] -= 1
-            if not self._calls[address]:
-                del self._calls[address]
-            await self._close_oldest()
+            self._calls[channel] -= 1
+            if not self._calls[channel]:
+                del self._calls[channel]
+            await self._close_unused()
 
     def _open(self, address: str) -> Any:
         target = addresses.join(*addresses.parse(address))
@@ -64,9 +72,13 @@ class Channels:
         tls = grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
         return grpc.aio.secure_channel(target, tls, options=options)
 
-    async def _close_oldest(self) -> None:
+    async def _close_unused(self) -> None:
+        ended = [c for c in self._replaced if c not in self._calls]
+        self._replaced = [c for c in self._replaced if c in self._calls]
+        for channel in ended:
+            await channel.close()
         while len(self._channels) > addresses.KEPT:
-            unused = (a for a in self._channels if a not in self._calls)
+            unused = (a for a, c in self._channels.items() if c not in self._calls)
             address = next(unused, None)
             if address is None:
                 return
@@ -74,7 +86,8 @@ class Channels:
 
     async def close(self) -> None:
         """Close all channels."""
-        channels, self._channels = list(self._channels.values()), {}
+        channels, self._channels = [*self._channels.values(), *self._replaced], {}
+        self._replaced = []
         for channel in channels:
             await channel.close()
 

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from nyala.common import addresses
-from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
+from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, TooLarge, Unauthenticated
 from nyala.env.request_stream import responses_to
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security import policy
@@ -28,6 +28,7 @@ from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_server import StreamServer
 from nyala.wire.streams.calls import CallServer
 from nyala.wire.tls.access import checked, identity_of_call
+from nyala.wire.tls.auditing import Audit, audited, note_refusal
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class GrpcServer:
         metrics: metrics of calls; None: none.
         credentials: of the server, for TLS; callers then need a certificate, and the role of a method.
             None: no encryption and no checks.
+        audit: audit log of the server; None: it has none.
     """
 
     def __init__(
@@ -51,8 +53,10 @@ class GrpcServer:
         limits: RpcLimits | None = None,
         metrics: RpcMetrics | None = None,
         credentials: Credentials | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self._limits = limits or RpcLimits()
+        self._audit = audit
         self._metrics = metrics
         self._credentials = credentials
         calls = CallServer(handlers, self._limits.message_bytes, metrics)
@@ -144,7 +148,14 @@ class GrpcServer:
             self._server = None
 
     def _grpc_handler(self, method: Method) -> Any:
-        call = _Call(method, self._handlers[method], self._limits, self._metrics, self._credentials)
+        call = _Call(
+            method,
+            self._handlers[method],
+            self._limits,
+            self._metrics,
+            self._credentials,
+            self._audit,
+        )
         if method.shape is Shape.UNARY:
             return grpc.unary_unary_rpc_method_handler(call.unary)
         if method.shape is Shape.SERVER_STREAM:
@@ -176,7 +187,9 @@ class _Call:
         limits: RpcLimits,
         metrics: RpcMetrics | None,
         credentials: Credentials | None,
+        audit: Audit | None,
     ) -> None:
+        self._audit = audit
         self._method = method
         self._handler = handler
         self._credentials = credentials
@@ -185,15 +198,18 @@ class _Call:
 
     async def unary(self, raw: bytes, context: Any) -> bytes:
         async def answer() -> bytes:
-            handler = self._handler_for(context)
+            handler = await self._permitted(context)
             request = self._method.decode_request(raw)
-            return self._encode(await cast("Awaitable[Any]", handler(request)))
+            if self._audit is None or self._method.path not in policy.AUDITED:
+                return self._encode(await cast("Awaitable[Any]", handler(request)))
+            async with audited(self._audit, self._method.path, request):
+                return self._encode(await cast("Awaitable[Any]", handler(request)))
 
         return cast("bytes", await self._guard(answer(), context))
 
     async def server_stream(self, raw: bytes, context: Any) -> None:
         async def answer() -> None:
-            handler = self._handler_for(context)
+            handler = await self._permitted(context)
             await self._send(handler(self._method.decode_request(raw)), context)
 
         await self._guard(answer(), context)
@@ -204,12 +220,21 @@ class _Call:
                 yield self._method.decode_request(raw)
 
         async def answer() -> None:
-            handler = self._handler_for(context)
+            handler = await self._permitted(context)
             if self._method.shape is Shape.REQUEST_STREAM:
                 handler = partial(responses_to, handler)
             await self._send(handler(requests()), context)
 
         await self._guard(answer(), context)
+
+    async def _permitted(self, context: Any) -> Any:
+        """As `_handler_for`; a refusal is in the audit log, if that can be written."""
+        try:
+            return self._handler_for(context)
+        except (Unauthenticated, Forbidden) as err:
+            if self._audit is not None:
+                await note_refusal(self._audit, self._method.path, str(context.peer()), err)
+            raise
 
     def _handler_for(self, context: Any) -> Any:
         """Return the handler for the caller of a call.

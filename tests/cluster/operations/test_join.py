@@ -94,6 +94,7 @@ def test_used_token_is_refused_after_the_master_was_started_again(cluster):
 
 
 def test_certificate_is_renewed_without_a_restart_and_without_errors(cluster, joined):
+    wait_until(lambda: all(is_alive(cluster, n) for n in joined), "all report")
     before = serial(cluster, "t0")
     with connected(cluster) as client:
         table = client.create_table("renewed", SCHEMA, primary_key=["k"])

@@ -58,11 +58,11 @@ class JoiningCluster:
         process.wait(within(60))
 
     def spawn(self, name: str, words: list[str], variables: dict[str, str]) -> None:
-        log = (self.folder / f"{name}.log").open("ab")
-        self.processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "nyala", *words], cwd=self.folder, stdout=log, stderr=log,
-            env=self._environment(variables), start_new_session=True,
-        )  # fmt: skip
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "nyala", *words], cwd=self.folder, stdout=log, stderr=log,
+                env=self._environment(variables), start_new_session=True,
+            )  # fmt: skip
 
     def _environment(self, variables: dict[str, str]) -> dict[str, str]:
         clean = {k: v for k, v in os.environ.items() if k not in VARIABLES}

@@ -1,8 +1,11 @@
-"""Revoked certificates on each port, and servers that speak for others on the peer port."""
+"""Revoked certificates on each port; certificates on the peer port, and the servers that they name."""
 
 import asyncio
 import contextlib
+import shutil
+import ssl
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,17 +15,20 @@ from nyala.common.errors import NyalaError, Unauthenticated, Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.env.env import system_env
 from nyala.security import issue, revocation
+from nyala.security.authority import load
 from nyala.security.credentials import Credentials
 from nyala.security.identity import identity_of_pem
 from nyala.security.principal import AccessRole, server_name
 from nyala.security.revocation import Revocation
+from nyala.security.signing_request import new_request, public_key_of
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
+from nyala.wire.frames import encode_frame
 from nyala.wire.peers import PeerTransport
 from nyala.wire.proto import flight_pb2, nyala_pb2
 from nyala.wire.server import GrpcServer
 from tests.unit.security.certificates import authority, server, user
-from tests.unit.wire.support.peer_port import CLUSTER, A, B, heartbeat
+from tests.unit.wire.support.peer_port import CLUSTER, A, B, heartbeat, hello
 from tests.unit.wire.support.wire_helpers import BatchStore
 from tests.waiting import eventually
 
@@ -129,5 +135,78 @@ def test_server_does_not_send_to_a_revoked_one():
             sender.send(address, heartbeat(1))
             await eventually(lambda: sender.dropped() == 1, "the frame is dropped")
             assert got == []
+
+    uvloop.run(scenario())
+
+
+def _chain(folder, role=AccessRole.SERVER, valid_s=3_600, name="one"):
+    """Write certificate and key of A to a file, as no command of nyala would; return its path."""
+    key, request = new_request()
+    valid, who = timedelta(seconds=valid_s), server_name("tserver", A)
+    signed = load(authority(name)).sign(public_key_of(request), role, who, ["127.0.0.1"], valid)
+    path = folder / "chain.pem"
+    path.write_bytes(signed + key)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "accepted"),
+    [
+        ({}, True),
+        (None, False),
+        ({"name": "other"}, False),
+        ({"valid_s": -60}, False),
+        ({"valid_s": 7_200, "early_s": 3_600}, False),
+        ({"role": AccessRole.ADMIN}, False),
+    ],
+    ids=["valid", "no certificate", "other authority", "expired", "not valid yet", "of a user"],
+)
+def test_frame_counts_only_with_a_valid_certificate_of_a_server(
+    tmp_path, monkeypatch, wanted, accepted
+):
+    own = of_server(B)
+    context = ssl.create_default_context(cafile=own.files.ca)
+    if wanted is not None:
+        early_s = wanted.pop("early_s", 0)
+        if early_s:
+            monkeypatch.setattr("nyala.security.authority.BACKDATED", timedelta(seconds=-early_s))
+        context.load_cert_chain(_chain(tmp_path, **wanted))
+
+    async def scenario():
+        async with transports(own) as (_, address, got):
+            host, port = address.split(":")
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+                writer.write(hello() + encode_frame(heartbeat(1), CLUSTER))
+                if accepted:
+                    await eventually(lambda: bool(got), "a frame")
+                else:
+                    assert await asyncio.wait_for(reader.read(), 20) == b""
+                writer.close()
+            assert bool(got) is accepted
+
+    uvloop.run(scenario())
+
+
+def test_open_channels_are_replaced_after_the_certificate_was_renewed():
+    """A channel connects again with the certificate with which it was opened, which may have ended."""
+
+    async def scenario():
+        own, caller = server(), of_server(A)
+        grpc_server = GrpcServer(BatchStore().handlers(), "127.0.0.1:0", credentials=own)
+        rpc, address = GrpcRpc(credentials=caller), await grpc_server.start()
+        try:
+            await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=5_000)
+            revoke(own, caller)
+            with pytest.raises(Unauthenticated):
+                await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=5_000)
+            renewed = of_server(A)
+            for field in ("ca", "cert", "key"):
+                shutil.copy(getattr(renewed.files, field), getattr(caller.files, field))
+            assert caller.refresh()
+            await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=5_000)
+        finally:
+            await rpc.close()
+            await grpc_server.stop(0)
 
     uvloop.run(scenario())
