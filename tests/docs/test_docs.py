@@ -41,7 +41,6 @@ SCRIPTS = {
     "use/journals.md": 9,
     "use/recipes.md": 6,
     "use/recipe-tasks.md": 5,
-    "operate/sizing-and-backup.md": 1,
 }
 """Pages whose Python is one script, and the number of its blocks with an output."""
 

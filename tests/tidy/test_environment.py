@@ -25,7 +25,7 @@ BANNED = {  # call -> (replacement, packages under src/nyala where it is the rea
     "datetime.now": ("env.clock.Clock", ()),
 }
 # Packages with users, processes, real files or Spark on one side, which no simulator runs.
-EDGE = ("cli", "security", "spark", "testing", "web")
+EDGE = ("backup", "cli", "security", "spark", "testing", "web")
 
 
 def test_clock_random_and_files_come_from_the_environment():
@@ -52,7 +52,9 @@ def test_broad_excepts_have_their_reason():
 
 def test_dead_modules():
     """Each module is imported by another, or is an entry point."""
-    entries = re.compile(r"__init__|cli/main|pyspark_nyala|spark/demo|proto/|testing/plugin")
+    entries = re.compile(
+        r"__init__|__main__|cli/main|pyspark_nyala|spark/demo|proto/|testing/plugin"
+    )
     imported = set()
     for trees in (product(), own_tests()):
         for path, node in walk((ast.Import, ast.ImportFrom), trees):

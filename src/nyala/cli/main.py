@@ -26,6 +26,7 @@ from nyala.cli import (
     tservers,
     wal,
 )
+from nyala.cli.backups import backup, restore
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
@@ -57,6 +58,8 @@ journals.app.add_typer(dump.app)
 app.add_typer(journals.app, name="journal")
 app.add_typer(ram.app, name="ram")
 app.add_typer(txn.app, name="txn")
+app.add_typer(backup.app, name="backup")
+app.command("restore")(restore.restore)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)

@@ -1,11 +1,12 @@
-"""`nyala pipeline flights`: data pipelines on Spark."""
+"""`nyala pipeline NAME`: jobs and data pipelines on Spark."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nyala.cli.output import MastersOption, fail, stays, verb
+from nyala.cli.output import MastersOption, fail, local_masters, stays, verb
 
 app = typer.Typer(
     no_args_is_help=True, help="Data pipelines on Spark; they need the extra `spark`."
@@ -36,3 +37,48 @@ def flights(
     except ImportError as err:
         raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
     run_pipeline(masters, slices=slices, tablets=tablets, replicas=replicas, folder=data)
+
+
+JOBS = {
+    "import": "Import CSV, JSON lines or Parquet files into a table.",
+    "export": "Export a table to a folder of CSV, JSON lines or Parquet files.",
+    "copy": "Copy a table; with --follow, keep the copy current.",
+    "compare": "Compare two tables, or a table and Parquet files: which keys differ.",
+    "checksum": "Print number and checksum of the rows of a table.",
+    "generate": "Write rows to a table that a seed determines.",
+    "verify": "Verify the linked lists of a table; with --load, write them first.",
+    "backup": "Back up tables, as nyala backup does, with Spark's tasks.",
+    "restore": "Restore a table, as nyala restore does, with Spark's tasks.",
+}
+"""The jobs of `nyala.spark.jobs.commands`, which parse their own arguments; `NAME --help` lists these."""
+
+
+def _add_job(name: str, help: str) -> None:
+    """Add the command of a job.
+
+    Args:
+        name: of the job.
+        help: one line about it.
+    """
+    own = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+    @app.command(name, help=help, context_settings=own, add_help_option=False)
+    @verb
+    @stays("rows that were written stay: run the command again")
+    def job(context: typer.Context) -> None:
+        words = context.args
+        try:
+            from nyala.spark.jobs.commands import main
+            from nyala.spark.session import spark_session
+        except ImportError as err:
+            raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
+        named = any(w in ("-h", "--help") or w.startswith("--masters") for w in words)
+        known = "" if named else os.environ.get("NYALA_MASTERS", "") or local_masters("")
+        status = main(
+            [name, *words], "nyala pipeline", known, lambda: spark_session(f"nyala {name}")
+        )
+        raise typer.Exit(status)
+
+
+for _name, _help in JOBS.items():
+    _add_job(_name, _help)

@@ -57,3 +57,21 @@ def as_stamp(value: int | datetime) -> int:
             "these"
         )
     return value
+
+
+def stamp_of_text(text: str) -> int:
+    """Return the hybrid time of a text: a hybrid time in digits, or an ISO time with its zone.
+
+    Args:
+        text: for instance "7355698543258968064", or "2026-01-31T12:00:00+00:00".
+
+    Raises:
+        InvalidArgument: it is neither.
+    """
+    try:
+        return as_stamp(int(text) if text.isdecimal() else datetime.fromisoformat(text))
+    except ValueError:
+        raise InvalidArgument(
+            f"{text[:80]!r} is no time: write a hybrid time, the number that client.now() gives, or a time "
+            "with its zone, such as 2026-01-31T12:00:00+00:00"
+        ) from None

@@ -191,6 +191,8 @@ def plan(
 
 def free_ports(count: int) -> list[int]:
     """Return distinct ports that were free a moment ago; no outgoing connection takes one of them."""
+    if not count:
+        return []
     with ExitStack() as bound:
         found: list[int] = []
         for port in SystemRandom().sample(BELOW_EPHEMERAL, len(BELOW_EPHEMERAL)):

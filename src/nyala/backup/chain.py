@@ -1,0 +1,199 @@
+"""Chains of backups: a full element and the incremental ones after it; their check against their files."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nyala.backup.folders import LATEST, MANIFEST, element_folders, put, table_folder, tables_in
+from nyala.backup.manifest import FULL, Element, read
+from nyala.common.errors import BadChecksum, Corrupt, InvalidArgument
+from nyala.common.hybrid_time import to_micros
+
+READ_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A full element and the incremental ones that continue it.
+
+    Attributes:
+        folder: of the table's backups.
+        elements: in order of time.
+    """
+
+    folder: Path
+    elements: tuple[Element, ...]
+
+    @property
+    def since(self) -> int:
+        """The earliest moment that it can restore, a hybrid time."""
+        return self.elements[0].until
+
+    @property
+    def until(self) -> int:
+        """The latest moment that it can restore, a hybrid time."""
+        return self.elements[-1].until
+
+    def through(self, at: int) -> "Chain":
+        """Return its elements that a restore at a time needs.
+
+        Args:
+            at: hybrid time between its ends.
+        """
+        needed = [e for e in self.elements if e.since < at]
+        return Chain(self.folder, tuple(needed))
+
+
+def chains_of(root: Path, table: str) -> list[Chain]:
+    """Return the chains of a table, in order of time.
+
+    Args:
+        root: folder of the backups.
+        table: name of the table.
+
+    Raises:
+        InvalidArgument: no backup of this table.
+        Corrupt: a manifest is missing or damaged, or an element is missing.
+    """
+    folder = table_folder(root, table)
+    elements = [read(p) for p in element_folders(folder) if (p / MANIFEST).exists()]
+    _check_latest(folder, elements)
+    if not elements:
+        names = ", ".join(tables_in(root))
+        raise InvalidArgument(
+            f"{root} has no backup of table {table!r}; it has backups of: {names}"
+        )
+    chains: list[list[Element]] = []
+    for element in elements:
+        if element.kind == FULL:
+            chains.append([element])
+            continue
+        before = chains[-1][-1] if chains else None
+        known = ("", "") if before is None else (before.id, before.checksum)
+        if known != (element.previous, element.previous_checksum):
+            raise Corrupt(
+                f"element {element.previous} of {folder} is missing or was replaced, and {element.id} "
+                "continues it; restore its folder from a copy of the backup"
+            )
+        chains[-1].append(element)
+    return [Chain(folder, tuple(c)) for c in chains]
+
+
+def _check_latest(folder: Path, elements: Sequence[Element]) -> None:
+    """Refuse a folder whose newest element is missing.
+
+    Raises:
+        Corrupt: `latest.json` names an element that is not there, or cannot be read.
+    """
+    path = folder / LATEST
+    try:
+        latest = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        known = None if latest is None else (latest["id"], latest["checksum"])
+    except (ValueError, KeyError, TypeError) as err:
+        raise Corrupt(
+            f"{path} cannot be read ({err}); restore it from a copy of the backup"
+        ) from err
+    if known is not None and known not in [(e.id, e.checksum) for e in elements]:
+        raise Corrupt(
+            f"element {known[0]} of {folder} is missing or was replaced; restore its folder from a copy of "
+            "the backup"
+        )
+
+
+def note_latest(folder: Path, element: Element) -> None:
+    """Record the newest element, so that its loss is noticed.
+
+    Args:
+        folder: of the table's backups.
+        element: the newest.
+    """
+    put(folder / LATEST, json.dumps({"id": element.id, "checksum": element.checksum}))
+
+
+def chain_at(chains: Sequence[Chain], at: int | None) -> Chain:
+    """Return the chain that restores a moment, without the elements that it does not need for it.
+
+    Args:
+        chains: of a table, in order of time.
+        at: hybrid time; None: the latest that can be restored.
+
+    Raises:
+        InvalidArgument: no chain contains the moment; the message has those that can be restored.
+    """
+    if at is None:
+        return chains[-1]
+    for chain in reversed(chains):
+        if chain.since <= at <= chain.until:
+            return chain.through(at)
+    spans = "; ".join(
+        f"{c.since} ({shown(c.since)}) to {c.until} ({shown(c.until)})" for c in chains
+    )
+    raise InvalidArgument(
+        f"these backups do not contain the moment {at} ({shown(at)}); they contain: {spans}"
+    )
+
+
+def shown(at: int) -> str:
+    """Return a hybrid time as text, in UTC."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=to_micros(at))
+    return moment.isoformat(timespec="microseconds") if at else "-"
+
+
+def check_files(chains: Iterable[Chain], *, contents: bool = True) -> tuple[int, int]:
+    """Check every file of some chains: presence and size, and with `contents` bytes and number of rows.
+
+    Args:
+        chains: to check.
+        contents: read all files, and compare their checksums.
+
+    Returns:
+        The number of files, and of their bytes.
+
+    Raises:
+        Corrupt: lists the files that are missing or were altered.
+    """
+    problems: list[str] = []
+    files = size = 0
+    for chain in chains:
+        for element in chain.elements:
+            for file in element.files:
+                files, size = files + 1, size + file.bytes
+                path = chain.folder / element.id / file.name
+                problem = _problem(path, file.bytes, file.sha256, file.rows, contents)
+                if problem:
+                    problems.append(f"{path} {problem}")
+    if problems:
+        more = f" and {len(problems) - 10} more" if len(problems) > 10 else ""
+        raise BadChecksum(
+            f"the backup is damaged: {'; '.join(problems[:10])}{more}. Nothing was written. Restore these "
+            "files from a copy of the backup, or restore another moment"
+        )
+    return files, size
+
+
+def _problem(path: Path, size: int, sha256: str, rows: int, contents: bool) -> str:
+    """Return what is wrong with a file; empty: nothing."""
+    if not path.is_file():
+        return "is missing"
+    found = path.stat().st_size
+    if found != size:
+        return f"has {found} bytes, not {size}"
+    if not contents:
+        return ""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(READ_BYTES):
+            digest.update(piece)
+    if digest.hexdigest() != sha256:
+        return "was altered: its checksum differs"
+    try:
+        counted = pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError) as err:
+        return f"is no Parquet file: {err}"
+    return "" if counted == rows else f"has {counted} rows, not {rows}"

@@ -1,0 +1,252 @@
+"""Import of CSV, JSON lines and Parquet files into a table: a task for each file."""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from nyala.client.client import Client, connect
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
+from nyala.common.partition_spec import Hash, Partition
+from nyala.spark.jobs.input_files import InputFile, check_columns, list_files, schema_of
+from nyala.spark.jobs.reports import Report
+from nyala.spark.jobs.tasks import numbers
+from nyala.spark.jobs.text_lines import BadLine, parser_of, read_lines
+
+PARQUET_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The outcome of an import.
+
+    Attributes:
+        table: name of the table.
+        files: number of files.
+        bytes: their size.
+        bad_lines: number of lines that were left out; they are in the folder of bad lines.
+        columns: type of each column, by name.
+        created: the table is new.
+    """
+
+    table: str
+    files: int
+    bytes: int
+    bad_lines: int
+    columns: dict[str, str]
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """Files and columns of an import, for its tasks.
+
+    Attributes:
+        files: one for each task.
+        schema: serialised Arrow schema of the rows.
+        bad: folder of bad lines; empty: the first bad line ends the job.
+        max_bad: most bad lines of a file.
+    """
+
+    files: tuple[InputFile, ...]
+    schema: bytes
+    bad: str
+    max_bad: int
+
+
+def import_files(
+    spark: SparkSession,
+    path: str,
+    table: str,
+    *,
+    masters: str,
+    format: str = "",
+    delimiter: str = ",",
+    create: bool = False,
+    key: Sequence[str] = (),
+    buckets: int = 0,
+    replicas: int = 3,
+    bad: str = "",
+    max_bad: int = 1000,
+    op: str = "upsert",
+    atomic: bool = True,
+    job_id: str = "",
+    dry_run: bool = False,
+    report: Report = str,
+) -> Imported:
+    """Import files into a table.
+
+    Args:
+        spark: session.
+        path: of a file or folder, or a pattern; the same on all nodes.
+        table: name of the table.
+        masters: of the cluster.
+        format: csv, json (one object a line) or parquet; empty: by the endings of the files.
+        delimiter: between fields of CSV.
+        create: create the table, with the columns of the first file.
+        key: columns of the primary key of a created table.
+        buckets: hash buckets of a created table; 0: one tablet.
+        replicas: of each tablet of a created table.
+        bad: folder for lines that cannot be read, with their numbers; empty: such a line ends the job.
+        max_bad: most bad lines of one file; more of them end the job.
+        op: operation of each row, as for writes of data frames.
+        atomic: all rows become visible at once, or none; false for more rows than the servers can stage.
+        job_id: the job takes effect once under this id, however often it is run.
+        dry_run: show the files and their columns, and write nothing.
+        report: called with lines about the progress.
+
+    Raises:
+        InvalidArgument: files that cannot be imported; nothing was written.
+        AlreadyPresent: with `create`, the table exists.
+        NotFound: without `create`, there is no such table.
+    """
+    files = list_files(path, format, delimiter)
+    found = schema_of(files[0])
+    folder = _bad_folder(bad)
+    with connect(masters) as client:
+        schema, keys = _target(client, table, found, create, key)
+        check_columns(files, schema.names, keys)
+        shown = {f.name: str(f.type) for f in schema}
+        size = sum(f.bytes for f in files)
+        report(f"{len(files)} files, {size:,} bytes; columns: {shown}")
+        result = Imported(table, len(files), size, 0, shown, create)
+        if dry_run:
+            return result
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        if create:
+            parts = Partition(hash=[Hash(list(keys), buckets)]) if buckets else None
+            client.create_table(table, schema, keys, parts, replicas)
+    options = {"table": table, "masters": masters, "op": op, "atomic": str(atomic).lower()}
+    if job_id:
+        options["job_id"] = job_id
+    for some in _with_equal_columns(files, schema):
+        names = [n for n in schema.names if not some[0].header or n in some[0].header]
+        own = schema if some[0].kind == "json" else pa.schema([schema.field(n) for n in names])
+        plan = ImportPlan(tuple(some), own.serialize().to_pybytes(), folder, max_bad)
+        rows = _frame(spark, plan, own)
+        rows.write.format("nyala").options(**options).mode("append").save()
+        report(f"{len(some)} files were written")
+    return replace(result, bad_lines=_count_bad(folder))
+
+
+def _bad_folder(bad: str) -> str:
+    """Return the absolute path of the folder of bad lines; empty: none."""
+    if bad and Path(bad).exists() and (not Path(bad).is_dir() or any(Path(bad).iterdir())):
+        raise InvalidArgument(f"{bad} is not an empty folder; name one for the bad lines")
+    return str(Path(bad).absolute()) if bad else ""
+
+
+def _target(
+    client: Client, table: str, found: pa.Schema, create: bool, key: Sequence[str]
+) -> tuple[pa.Schema, list[str]]:
+    """Return columns and key of the table, which exists or will be created."""
+    exists = table in client.tables()
+    if create:
+        if exists:
+            raise AlreadyPresent(f"table {table!r} exists; leave --create out to add rows to it")
+        lacking = [k for k in key if k not in found.names]
+        if not key or lacking:
+            raise InvalidArgument(
+                f"a new table needs a primary key out of its columns: --key {found.names[0]}; the columns "
+                f"are: {', '.join(found.names)}"
+            )
+        return found, list(key)
+    if not exists:
+        raise NotFound(
+            f"there is no table {table!r}; add --create and --key to create it, or name one of: "
+            + ", ".join(client.tables()[:20])
+        )
+    if key:
+        raise InvalidArgument(f"table {table!r} has a key; --key belongs to --create")
+    opened = client.table(table)
+    return opened.schema, opened.primary_key
+
+
+def _with_equal_columns(files: Sequence[InputFile], schema: pa.Schema) -> list[list[InputFile]]:
+    """Return the files in groups; those of a group have the same columns."""
+    groups: dict[tuple[str, ...], list[InputFile]] = {}
+    for file in files:
+        names = file.header
+        if file.kind == "parquet":
+            names = tuple(pq.read_schema(file.path).names)
+            file = replace(file, header=names)
+        groups.setdefault(tuple(n for n in schema.names if n in names), []).append(file)
+    return list(groups.values())
+
+
+def _frame(spark: SparkSession, plan: ImportPlan, schema: pa.Schema) -> DataFrame:
+    """Return the rows of files; each is read by one task."""
+    columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read_file(plan, number)
+
+    return numbers(spark, len(plan.files)).mapInArrow(rows, columns)
+
+
+def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, in a task; write its bad lines to a file of their own.
+
+    Args:
+        plan: of the job.
+        number: of the file.
+
+    Raises:
+        InvalidArgument: a bad line, or too many; the message has the first one.
+    """
+    file = plan.files[number]
+    schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
+    if file.kind == "parquet":
+        with pq.ParquetFile(file.path) as parquet:
+            for batch in parquet.iter_batches(PARQUET_ROWS, columns=schema.names):
+                yield from pa.table(batch).select(schema.names).cast(schema).to_batches()
+        return
+    found: list[BadLine] = []
+    with open(file.path, "rb") as raw:
+        if file.kind == "csv":
+            raw.readline()
+        parse = parser_of(file.kind, file.header, schema, file.delimiter)
+        for table, bad in read_lines(raw, parse, 2 if file.kind == "csv" else 1):
+            found += bad
+            _check_bad(file, found, plan)
+            if table is not None:
+                yield from table.select(schema.names).cast(schema).to_batches()
+    if found:
+        _write_bad(plan, number, file, found)
+
+
+def _check_bad(file: InputFile, found: Sequence[BadLine], plan: ImportPlan) -> None:
+    most = plan.max_bad if plan.bad else 0
+    if len(found) <= most:
+        return
+    first = found[0]
+    where, hint = f"line {first.number}", "mend it, or leave such lines out with --bad FOLDER"
+    if plan.bad:
+        where = f"more than {most} bad lines; the first is line {first.number}"
+        hint = "raise --max-bad, or mend the file"
+    raise InvalidArgument(f"{file.path}: {where}: {first.error}: {first.text[:200]!r}; {hint}")
+
+
+def _write_bad(plan: ImportPlan, number: int, file: InputFile, found: Sequence[BadLine]) -> None:
+    """Write the bad lines of a file; a later attempt of the task replaces them."""
+    path = Path(plan.bad) / f"{number:05d}-{Path(file.path).name}.bad.jsonl"
+    partial_path = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with partial_path.open("w", encoding="utf-8") as out:
+        for line in found:
+            out.write(json.dumps({"file": file.path, **asdict(line)}, ensure_ascii=False) + "\n")
+    os.replace(partial_path, path)
+
+
+def _count_bad(folder: str) -> int:
+    if not folder:
+        return 0
+    return sum(len(p.read_bytes().splitlines()) for p in Path(folder).glob("*.bad.jsonl"))

@@ -1,0 +1,183 @@
+"""Files of an import: their list, their format, their columns; what cannot be imported is refused first."""
+
+import glob
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pcsv
+import pyarrow.json as pjson
+import pyarrow.parquet as pq
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.schema import check_column_name
+from nyala.common.types import plain_type, type_name
+from nyala.spark.jobs.text_lines import check_encoding, header_of
+
+FORMATS = ("csv", "json", "parquet")
+SAMPLE_BYTES = 1 << 20
+"""Bytes at the beginning of the first file from which column types are inferred."""
+_ENDINGS = {
+    ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
+}  # fmt: skip
+_WIDER = {
+    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.null(): pa.string(),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file.
+
+    Attributes:
+        path: absolute.
+        kind: its format, of FORMATS.
+        bytes: size.
+        header: names of the fields of CSV, in the order of the file.
+        delimiter: between fields of CSV.
+    """
+
+    path: str
+    kind: str
+    bytes: int
+    header: tuple[str, ...] = ()
+    delimiter: str = ","
+
+
+def list_files(path: str, format: str = "", delimiter: str = ",") -> list[InputFile]:
+    """Return the files that a path names: a file, all files of a folder, or a pattern.
+
+    Args:
+        path: of a file or a folder, or a pattern such as "data/*.csv". Names that begin with "." or "_" are
+            skipped in folders.
+        format: of all files; empty: by their endings.
+        delimiter: between fields of CSV.
+
+    Raises:
+        InvalidArgument: no such file, an empty folder, an unknown or mixed format, a wrong encoding.
+    """
+    if format and format not in FORMATS:
+        raise InvalidArgument(f"format {format!r}: write one of {', '.join(FORMATS)}")
+    if len(delimiter) != 1:
+        raise InvalidArgument(f"delimiter {delimiter!r}: one character")
+    found = _paths(path)
+    files = [_file(p, format, delimiter) for p in found if p.stat().st_size]
+    if not files:
+        raise InvalidArgument(f"{path} has empty files only; name files with rows")
+    kinds = {f.kind for f in files}
+    if len(kinds) > 1:
+        raise InvalidArgument(
+            f"{path} has files of several formats ({', '.join(sorted(kinds))}); import them one by one, with "
+            "a pattern such as '*.csv'"
+        )
+    return files
+
+
+def _paths(path: str) -> list[Path]:
+    named = Path(path)
+    if named.is_dir():
+        found = sorted(p for p in named.rglob("*") if p.is_file() and p.name[0] not in "._")
+        if not found:
+            raise InvalidArgument(f"the folder {path} has no files; name another one")
+        return found
+    found = [named] if named.is_file() else sorted(Path(p) for p in glob.glob(path, recursive=True))
+    found = [p for p in found if p.is_file()]
+    if not found:
+        raise InvalidArgument(f"{path}: there is no such file; check the path")
+    return found
+
+
+def _file(path: Path, format: str, delimiter: str) -> InputFile:
+    kind = format or _ENDINGS.get(path.suffix.lower(), "")
+    if not kind:
+        raise InvalidArgument(
+            f"{path}: its ending does not tell its format; give --format, one of {', '.join(FORMATS)}"
+        )
+    header: list[str] = []
+    if kind != "parquet":
+        with path.open("rb") as file:
+            start = file.readline(SAMPLE_BYTES)
+        check_encoding(str(path), start)
+        header = header_of(str(path), start, delimiter) if kind == "csv" else []
+    return InputFile(str(path.absolute()), kind, path.stat().st_size, tuple(header), delimiter)
+
+
+def schema_of(file: InputFile) -> pa.Schema:
+    """Return the columns of a file, with types that a table can have; text files are sampled.
+
+    Raises:
+        InvalidArgument: nested or unsupported types, with their columns; a file that cannot be read.
+    """
+    try:
+        found = _schema(file)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as err:
+        raise InvalidArgument(
+            f"{file.path} cannot be read as {file.kind}: {err}; check --format and --delimiter"
+        ) from err
+    fields, problems = [], []
+    for field in found:
+        kind = _stored(field.type)
+        try:
+            check_column_name(field.name)
+            type_name(kind)
+        except InvalidArgument:
+            nested = "nested " if pa.types.is_nested(field.type) else ""
+            problems.append(f"column {field.name!r} has the {nested}type {field.type}")
+        fields.append(pa.field(field.name, kind))
+    if problems:
+        raise InvalidArgument(
+            f"{file.path}: {'; '.join(problems)}. A table has columns of simple types with names that do not "
+            "begin with '_': write each part of a nested value to a column of its own, or the whole as text"
+        )
+    return pa.schema(fields)
+
+
+def _schema(file: InputFile) -> pa.Schema:
+    if file.kind == "parquet":
+        return pq.read_schema(file.path)
+    if file.kind == "csv":
+        read = pcsv.ReadOptions(block_size=SAMPLE_BYTES, use_threads=False)
+        parse = pcsv.ParseOptions(delimiter=file.delimiter, invalid_row_handler=lambda row: "skip")
+        options = pcsv.ConvertOptions(null_values=[""], strings_can_be_null=True)
+        with pcsv.open_csv(file.path, read, parse, options) as reader:
+            return reader.schema
+    blocks = pjson.ReadOptions(block_size=SAMPLE_BYTES, use_threads=False)
+    return pjson.open_json(file.path, blocks).schema
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    plain = plain_type(kind)
+    if pa.types.is_timestamp(plain):
+        return pa.timestamp("us", "UTC" if plain.tz else None)
+    if pa.types.is_date64(plain):
+        return pa.date32()
+    return _WIDER.get(plain, plain)
+
+
+def check_columns(files: Sequence[InputFile], columns: Sequence[str], keys: Sequence[str]) -> None:
+    """Refuse files whose columns are not those of a table.
+
+    Args:
+        files: to import.
+        columns: of the table.
+        keys: of its primary key.
+
+    Raises:
+        InvalidArgument: names the file, and the columns that it lacks or that are unknown.
+    """
+    for file in files:
+        if file.kind == "json":
+            continue  # each line has fields of its own
+        names = file.header or pq.read_schema(file.path).names
+        unknown = [n for n in names if n not in columns]
+        lacking = [k for k in keys if k not in names]
+        if unknown:
+            raise InvalidArgument(
+                f"{file.path} has columns that the table does not have: {', '.join(unknown[:20])}; the table "
+                f"has: {', '.join(columns[:20])}. Rename them in the file, or add them to the table"
+            )
+        if lacking:
+            raise InvalidArgument(
+                f"{file.path} lacks columns of the primary key: {', '.join(lacking)}"
+            )

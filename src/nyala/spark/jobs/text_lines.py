@@ -1,0 +1,199 @@
+"""Rows of CSV and JSON lines, block by block; a line that cannot be read is found with its number."""
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+import pyarrow.json as pjson
+
+from nyala.common.errors import InvalidArgument
+
+BLOCK_LINES = 20_000
+SHOWN_BYTES = 1_000
+"""Most bytes of a bad line that are kept."""
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF8_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no row of the table.
+
+    Attributes:
+        number: of the line in its file, from 1.
+        error: why.
+        text: the line, or its beginning; bytes that are not UTF-8 are escaped.
+    """
+
+    number: int
+    error: str
+    text: str
+
+
+class Parse(Protocol):
+    """A function that reads whole lines."""
+
+    def __call__(self, lines: bytes) -> pa.Table:
+        """Return the rows; raises an error of Arrow, or UnicodeDecodeError."""
+        ...
+
+
+def csv_parser(header: Sequence[str], schema: pa.Schema, delimiter: str) -> Parse:
+    """Return a function that reads lines of CSV without their header.
+
+    An empty field is null, and an empty text in quotes is an empty text.
+
+    Args:
+        header: names of the fields.
+        schema: names and types of the columns wanted.
+        delimiter: between fields.
+    """
+    convert = pcsv.ConvertOptions(
+        column_types=schema, include_columns=schema.names, null_values=[""], strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )  # fmt: skip
+    read = pcsv.ReadOptions(column_names=list(header), use_threads=False)
+    parse = pcsv.ParseOptions(delimiter=delimiter, ignore_empty_lines=True)
+
+    def parsed(lines: bytes) -> pa.Table:
+        return pcsv.read_csv(io.BytesIO(lines), read, parse, convert)
+
+    return parsed
+
+
+def json_parser(schema: pa.Schema) -> Parse:
+    """Return a function that reads lines of JSON objects; a field that is no column is an error.
+
+    Args:
+        schema: names and types of the columns; an absent field is null.
+    """
+    texts = {f.name for f in schema if pa.types.is_date32(f.type)}  # Arrow reads dates as numbers
+    fields = [f.with_type(pa.string()) if f.name in texts else f for f in schema]
+    read = pjson.ReadOptions(use_threads=False)
+    parse = pjson.ParseOptions(
+        explicit_schema=pa.schema([f.with_nullable(True) for f in fields]), unexpected_field_behavior="error"
+    )  # fmt: skip
+
+    def parsed(lines: bytes) -> pa.Table:
+        table = pjson.read_json(io.BytesIO(lines), read, parse)
+        columns = [pc.cast(table.column(f.name), f.type) for f in schema]
+        return pa.table(columns, names=schema.names)
+
+    return parsed
+
+
+def read_lines(
+    file: BinaryIO, parse: Parse, first: int = 1
+) -> Iterator[tuple[pa.Table | None, list[BadLine]]]:
+    """Yield the rows of blocks of lines, and the lines that could not be read.
+
+    A block that cannot be read as a whole is halved until the lines at fault are found.
+
+    Args:
+        file: at the beginning of its first line.
+        parse: reads lines.
+        first: number of that line.
+    """
+    number = first
+    while lines := [line for _, line in zip(range(BLOCK_LINES), file, strict=False)]:
+        bad: list[BadLine] = []
+        tables = list(_halved(lines, number, parse, bad))
+        yield pa.concat_tables(tables) if tables else None, bad
+        number += len(lines)
+
+
+def _halved(
+    lines: list[bytes], number: int, parse: Parse, bad: list[BadLine]
+) -> Iterator[pa.Table]:
+    """Yield the rows of lines; add to `bad` those that cannot be read.
+
+    Args:
+        lines: some.
+        number: of the first one.
+        parse: reads lines.
+        bad: result.
+    """
+    text = b"".join(lines)
+    if not text.strip():
+        return
+    try:
+        text.decode()
+        yield parse(text)
+    except (pa.ArrowException, UnicodeDecodeError) as err:
+        if len(lines) == 1:
+            shown = lines[0][:SHOWN_BYTES].rstrip(b"\r\n").decode(errors="backslashreplace")
+            bad.append(BadLine(number, " ".join(str(err).split()), shown))
+            return
+        middle = len(lines) // 2
+        yield from _halved(lines[:middle], number, parse, bad)
+        yield from _halved(lines[middle:], number + middle, parse, bad)
+
+
+def check_encoding(path: str, start: bytes) -> None:
+    """Refuse a file that is not UTF-8 from its beginning on.
+
+    Args:
+        path: of the file, for the message.
+        start: its first bytes.
+
+    Raises:
+        InvalidArgument: another encoding, or a compressed file; the message has the command that converts it.
+    """
+    if start.startswith(_WIDE_MARKS):
+        raise InvalidArgument(
+            f"{path} is UTF-16, and text files have to be UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
+        )
+    if start.startswith(_UTF8_MARK):
+        raise InvalidArgument(
+            f"{path} begins with a byte order mark; remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE"
+        )
+    if start.startswith(b"\x1f\x8b"):
+        raise InvalidArgument(f"{path} is compressed; unpack it first: gunzip")
+    if b"\0" in start:
+        raise InvalidArgument(
+            f"{path} is no text: it has zero bytes; name its format with --format"
+        )
+
+
+def header_of(path: str, line: bytes, delimiter: str) -> list[str]:
+    """Return the names in the first line of a CSV file.
+
+    Args:
+        path: of the file, for the message.
+        line: its first line.
+        delimiter: between fields.
+
+    Raises:
+        InvalidArgument: no names, or one twice.
+    """
+    options = pcsv.ReadOptions(autogenerate_column_names=True, use_threads=False)
+    try:
+        row = pcsv.read_csv(
+            io.BytesIO(line), options, pcsv.ParseOptions(delimiter=delimiter),
+            pcsv.ConvertOptions(column_types={f"f{n}": pa.string() for n in range(2_000)}),
+        )  # fmt: skip
+    except (pa.ArrowException, UnicodeDecodeError) as err:
+        raise InvalidArgument(f"{path}: its first line is no header of CSV: {err}") from err
+    names = [str(row.column(n)[0].as_py() or "").strip() for n in range(row.num_columns)]
+    twice = {n for n in names if names.count(n) > 1}
+    if not all(names) or twice:
+        raise InvalidArgument(
+            f"{path}: the first line has to name each column once; it has {', '.join(names)[:200]!r}"
+        )
+    return names
+
+
+def parser_of(kind: str, header: Sequence[str], schema: pa.Schema, delimiter: str) -> Parse:
+    """Return the function that reads lines of a format, "csv" or "json".
+
+    Args:
+        kind: the format.
+        header: names of the fields of CSV.
+        schema: columns wanted.
+        delimiter: between fields of CSV.
+    """
+    return csv_parser(header, schema, delimiter) if kind == "csv" else json_parser(schema)

@@ -1,0 +1,1 @@
+"""Backups and restores, against a small cluster."""

@@ -1,0 +1,15 @@
+"""The commands of docs/use/pipelines.md run as written."""
+
+from pathlib import Path
+
+import pytest
+
+from nyala.testing import MiniCluster
+from tests.docs.pages import FOLDER, ROOT, run_page
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)  # a dozen Spark sessions
+def test_pipelines_page_commands_work_as_written(tmp_path: Path):
+    with MiniCluster(dir=str(tmp_path / FOLDER)) as cluster:
+        run_page(ROOT / "docs" / "use" / "pipelines.md", cluster)

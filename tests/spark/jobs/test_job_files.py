@@ -1,0 +1,132 @@
+"""Files of imports and exports without Spark: bad lines and their numbers, formats, what is refused."""
+
+import io
+import json
+import math
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nyala.common.errors import InvalidArgument
+from nyala.spark.jobs.commands import parse
+from nyala.spark.jobs.file_export import json_lines
+from nyala.spark.jobs.input_files import check_columns, list_files, schema_of
+from nyala.spark.jobs.text_lines import parser_of, read_lines
+
+SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("x", pa.float64()), ("d", pa.date32())])
+
+
+def read(text: bytes, kind: str, schema=SCHEMA, first=1):
+    """Return rows and bad lines of a text."""
+    parse_lines = parser_of(kind, schema.names, schema, ",")
+    blocks = list(read_lines(io.BytesIO(text), parse_lines, first))
+    rows = [row for table, _ in blocks if table is not None for row in table.to_pylist()]
+    return rows, [(bad.number, bad.text) for _, found in blocks for bad in found]
+
+
+def test_bad_lines_of_csv_are_found_with_their_numbers():
+    lines = [f"{n},s{n},{n / 2},2026-01-01".encode() for n in range(1000)]
+    wrong = {7: b"x,a,1,2026-01-01", 8: b"1,2", 500: b"1,\xff,1,2026-01-01", 999: b'1,"open,1,'}
+    for number, line in wrong.items():
+        lines[number] = line
+    rows, bad = read(b"\n".join(lines), "csv", first=2)
+    assert [number for number, _ in bad] == [n + 2 for n in wrong]
+    assert bad[2][1] == "1,\\xff,1,2026-01-01"
+    assert [r["k"] for r in rows] == [n for n in range(1000) if n not in wrong]
+
+
+def test_bad_lines_of_json_are_found_with_their_numbers():
+    good = b'{"k": 1, "s": "a", "x": NaN, "d": "2026-01-01"}'
+    lines = [
+        good,
+        b"",
+        b"{",
+        good,
+        b'{"k": 1, "other": 2}',
+        b'{"k": "text"}',
+        b'{"k": 2}',
+        b'{"k":3,"d":"x"}',
+    ]
+    rows, bad = read(b"\n".join(lines), "json")
+    assert [number for number, _ in bad] == [3, 5, 6, 8]
+    assert [r["k"] for r in rows] == [1, 1, 2]
+    assert math.isnan(rows[0]["x"])
+
+
+def test_exported_lines_are_read_as_the_same_rows():
+    kinds = {
+        "t": pa.timestamp("us", "UTC"), "u": pa.timestamp("us"), "d": pa.date32(), "x": pa.float64(),
+        "m": pa.decimal128(38, 10), "s": pa.string(), "b": pa.bool_(), "i": pa.int8(), "f": pa.float32(),
+    }  # fmt: skip
+    numbers = [0, 1, -5, 86_400_000_001, None]
+    columns = {
+        "t": pa.array(numbers, kinds["t"]), "u": pa.array(numbers, kinds["u"]),
+        "d": pa.array([0, 1, -5, 20_000, None], pa.date32()),
+        "x": pa.array([0.1, float("nan"), float("-inf"), 1e-310, None]),
+        "m": pa.array(["0.1", "-1", "1e27", "3", None]).cast(kinds["m"]),
+        "s": pa.array(["", "é\n", '"', ",", None]), "b": pa.array([True, False, True, False, None]),
+        "i": pa.array([-128, 127, 0, 1, None], pa.int8()),
+        "f": pa.array([0.1, -0.0, 3, 1e-40, None], pa.float32()),
+    }  # fmt: skip
+    batch = pa.RecordBatch.from_pydict(columns)
+    rows, bad = read(b"".join(json_lines(batch)), "json", batch.schema)
+    assert (repr(rows), bad) == (repr(batch.to_pylist()), [])
+
+
+def test_files_that_cannot_be_imported_are_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.csv").write_text("k,s\n1,x\n")
+    (tmp_path / "utf16.csv").write_bytes("k,s\n".encode("utf-16"))
+    (tmp_path / "twice.csv").write_text("k,k\n")
+    (tmp_path / "a.txt").write_text("k\n")
+    (tmp_path / "zero.csv").write_text("")
+    nested = pa.table({"k": [1], "tags": [["a"]], "at": [{"x": 1}]})
+    pq.write_table(nested, tmp_path / "nested.parquet")
+    for path, message in {
+        "none.csv": "no such file", "empty": "no files", "utf16.csv": "iconv", "twice.csv": "once",
+        "a.txt": "--format", "zero.csv": "empty files", "*.csv": "UTF-16|once",
+    }.items():  # fmt: skip
+        with pytest.raises(InvalidArgument, match=message):
+            list_files(str(tmp_path / path))
+    with pytest.raises(
+        InvalidArgument, match=r"'tags' has the nested type list.*'at' has the nested"
+    ):
+        schema_of(list_files(str(tmp_path / "nested.parquet"))[0])
+    [file] = list_files(str(tmp_path / "a.csv"))
+    with pytest.raises(InvalidArgument, match="does not have: s"):
+        check_columns([file], ["k"], ["k"])
+    with pytest.raises(InvalidArgument, match="lacks columns of the primary key: id"):
+        check_columns([file], ["k", "s", "id"], ["id"])
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "empty" / "b.parquet")
+    (tmp_path / "empty" / "c.csv").write_text("k\n1\n")
+    with pytest.raises(InvalidArgument, match="several formats"):
+        list_files(str(tmp_path / "empty"))
+
+
+def test_columns_are_inferred(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("k,price,day,at,flag,note\n1,1.5,2026-01-01,2026-01-01T00:00:00Z,true,\n")
+    kinds = [str(f.type) for f in schema_of(list_files(str(path))[0])]
+    assert kinds == ["int64", "double", "date32[day]", "timestamp[us, tz=UTC]", "bool", "string"]
+    lines = tmp_path / "b.jsonl"
+    lines.write_text(json.dumps({"k": 1, "s": "x", "none": None}) + "\n")
+    assert [str(f.type) for f in schema_of(list_files(str(lines))[0])] == [
+        "int64",
+        "string",
+        "string",
+    ]
+
+
+def test_command_lines_are_checked():
+    known = parse("import", ["a.csv", "t", "--key", "k, l", "--no-atomic"], "x", "m:1")
+    assert (known["key"], known["atomic"], known["masters"]) == (["k", "l"], False, "m:1")
+    assert parse("checksum", ["t", "--at", "1970-01-01T00:00:01+00:00"], "x", "m:1")["at"] > 0
+    with pytest.raises(InvalidArgument, match=r"did you mean --format\?"):
+        parse("import", ["a.csv", "t", "--fromat", "csv"], "x", "m:1")
+    with pytest.raises(InvalidArgument, match="did you mean 'import'"):
+        parse("improt", [], "x", "m:1")
+    with pytest.raises(InvalidArgument, match="required: table"):
+        parse("import", ["a.csv"], "x", "m:1")
+    with pytest.raises(InvalidArgument, match="name the masters"):
+        parse("checksum", ["t"], "x", "")
