@@ -281,6 +281,7 @@ async def closed_within(candidate: LeaderCandidate, env: Env, timeout_s: float) 
         env: the client's environment.
         timeout_s: longest wait.
     """
-    await asyncio.wait(
-        (env.tasks.spawn(candidate.close(), "end of a candidate"),), timeout=timeout_s
-    )
+    closing = env.tasks.spawn(candidate.close(), "end of a candidate")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await asyncio.shield(asyncio.gather(closing, return_exceptions=True))

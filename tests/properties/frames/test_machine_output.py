@@ -1,4 +1,4 @@
-"""What JSON and CSV of the command line hold of every stored value: it is read back strictly, and written."""
+"""JSON and CSV of the command line, for every stored value: read back strictly, and written again."""
 
 import base64
 import csv
