@@ -43,6 +43,7 @@ class Master:
             raise Forbidden("the leader master cannot sign certificates")
         self.renewals += 1
         key, caller = public_key_of(request.csr), CALLER.get()
+        assert caller is not None
         valid = timedelta(days=30)
         signed = load(authority()).sign(
             key, AccessRole.SERVER, caller.principal.name, caller.hosts, valid
@@ -126,7 +127,7 @@ def test_list_of_revoked_certificates_is_in_force_and_outlives_the_process(tmp_p
             with pytest.raises(Unauthenticated):
                 credentials.revocations.check(revoked)
             again = Credentials(credentials.files)
-            later = CertificateUpkeep(None, again, str(tmp_path), list)
+            later = CertificateUpkeep(system_env(GrpcRpc()), again, str(tmp_path), list)
             later.load()
             with pytest.raises(Unauthenticated):
                 again.revocations.check(revoked)
