@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nyala.client.cluster.masters import Masters
-from nyala.common.errors import NyalaError
+from nyala.common.errors import Corrupt, NyalaError
 from nyala.env.env import Env
 from nyala.env.rpc import Method
 from nyala.env.tasks import Lane
@@ -56,17 +56,28 @@ class CertificateUpkeep:
         self._masters: Masters | None = None
         self._said = ""
 
+    def load(self) -> None:
+        """Put the list in the data directory in force; called before the ports are open.
+
+        Raises:
+            Corrupt: it cannot be read.
+        """
+        try:
+            if self._revoked.exists():
+                listed = json.loads(self._revoked.read_bytes())
+                entries = [Revocation(str(id), int(at)) for id, at in listed]
+                self._credentials.revocations.replace(entries)
+        except (OSError, ValueError, TypeError) as err:
+            raise Corrupt(
+                f"the list of revoked certificates in {self._revoked} cannot be read: {err}; remove the file "
+                "if the masters run: they send the list again"
+            ) from err
+
     def start(self) -> None:
         """Start the upkeep."""
         self._env.tasks.spawn(self._run(), "upkeep of certificates")
 
     async def _run(self) -> None:
-        try:
-            self._credentials.revocations.replace(await self._env.tasks.run(Lane.DISK, self._load))
-        except (OSError, ValueError) as err:
-            log.error(
-                "the list of revoked certificates in %s cannot be read: %s", self._revoked, err
-            )
         while True:
             if self._credentials.refresh():
                 log.info("the credentials were read again: %s", self._credentials.files.cert)
@@ -123,11 +134,6 @@ class CertificateUpkeep:
             self._masters = Masters(self._env, self._addresses())
         self._masters.addresses.add(self._addresses())
         return await self._masters.call(method, request, timeout_ms=CALL_TIMEOUT_MS)
-
-    def _load(self) -> list[Revocation]:
-        if not self._revoked.exists():
-            return []
-        return [Revocation(str(i), int(at)) for i, at in json.loads(self._revoked.read_bytes())]
 
     def _save(self, entries: Sequence[Revocation]) -> None:
         write_private(self._revoked, json.dumps([[e.id, e.revoked_us] for e in entries]).encode())

@@ -186,7 +186,10 @@ async def _serve(
     )
     server = make(env, transport, metrics)
     made.append(server)
-    audit = None if credentials is None else Auditor(env, directory)
+    audit, upkeep = None, None
+    if credentials is not None:
+        audit = Auditor(env, directory)
+        upkeep = CertificateUpkeep(env, credentials, directory, server.master_addresses)
     grpc_server = GrpcServer(
         server.handlers(), network.listen_on(addresses.public), limits,
         RpcMetrics(env.clock, metrics.registry), credentials, audit,
@@ -197,6 +200,8 @@ async def _serve(
     try:
         if audit is not None:
             closing.append(audit.close)
+        if upkeep is not None:
+            upkeep.load()
         await grpc_server.start()
         closing.append(grpc_server.stop)
         if web is not None:
@@ -205,9 +210,9 @@ async def _serve(
         closing += [server.close, transport.close]
         await server.start()
         await transport.listen(network.listen_on(addresses.peer), server.uuid)
-        if credentials is not None:
-            CertificateUpkeep(env, credentials, directory, server.master_addresses).start()
-            if addresses.join:
+        if upkeep is not None:
+            upkeep.start()
+            if addresses.join and credentials is not None:
                 port = join_port(env, credentials, server.master_addresses)
                 await port.listen(network.listen_on(addresses.join))
                 closing.append(port.close)

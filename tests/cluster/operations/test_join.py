@@ -27,13 +27,23 @@ def connected(cluster):
     return nyala.connect(cluster.address, ca=files.ca, cert=files.cert, key=files.key)
 
 
+def described(cluster, name):
+    files = joined_files(str(cluster.folder / name))
+    assert files is not None
+    return describe(files.cert)
+
+
 def serial(cluster, name):
-    return describe(joined_files(str(cluster.folder / name)).cert)["serial"]
+    return described(cluster, name)["serial"]
 
 
 def uuid(cluster, name):
-    holder = describe(joined_files(str(cluster.folder / name)).cert)["holder"]
-    return holder.removeprefix("tserver-")
+    return described(cluster, name)["holder"].removeprefix("tserver-")
+
+
+def wait_for(cluster, name):
+    wait_until(lambda: joined_files(str(cluster.folder / name)), f"{name} has joined")
+    wait_until(lambda: is_alive(cluster, name), f"{name} reports")
 
 
 def is_alive(cluster, name):
@@ -48,8 +58,7 @@ def joined(cluster):
     for name in names:
         cluster.spawn(name, cluster.join_words(name, token), {})
     for name in names:
-        wait_until(lambda n=name: joined_files(str(cluster.folder / n)), f"{name} has joined")
-        wait_until(lambda n=name: is_alive(cluster, n), f"{name} reports")
+        wait_for(cluster, name)
     again = cluster.run(*cluster.join_words("t3", token), variables={})
     assert again.returncode == 4
     assert "was used for 3 servers already" in again.stderr
@@ -83,8 +92,7 @@ def test_tokens_that_are_revoked_or_of_another_role_let_nobody_in(cluster):
 def test_used_token_is_refused_after_the_master_was_started_again(cluster):
     token = cluster.token("--role", "tserver", "--uses", "1")
     cluster.spawn("t7", cluster.join_words("t7", token), {})
-    wait_until(lambda: joined_files(str(cluster.folder / "t7")), "t7 has joined")
-    wait_until(lambda: is_alive(cluster, "t7"), "t7 reports")
+    wait_for(cluster, "t7")
     cluster.stop("t7")
     cluster.stop("master")
     cluster.start_master()

@@ -68,7 +68,9 @@ class JoiningCluster:
         clean = {k: v for k, v in os.environ.items() if k not in VARIABLES}
         return {**clean, "NYALA_MASTERS": self.address, **variables}
 
-    def run(self, *words: str, variables: dict[str, str] | None = None):
+    def run(
+        self, *words: str, variables: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command as the administrator, or with the variables given."""
         known = self.admin.variables if variables is None else variables
         return subprocess.run(

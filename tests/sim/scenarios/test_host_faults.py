@@ -101,7 +101,7 @@ def test_tombstone_vote_before_superblock_write_is_detected(
     async def perform(self: Tombstone, ready: Ready) -> None:
         self._node.durable(ready.point)
         for outgoing in ready.send:
-            self._context.send(self._config, self.superblock.group, outgoing.message)
+            self._context.send(self.config, self.superblock.group, outgoing.message)
         self._context.schedule(self.superblock.group)
 
     monkeypatch.setattr(Tombstone, "_perform", perform)

@@ -124,4 +124,6 @@ def test_listeners_hear_of_each_change():
 
 def test_key_of_the_request_is_kept_as_it_was_made():
     key, _ = new_request()
-    assert key_pem(serialization.load_pem_private_key(key, None)) == key
+    loaded = serialization.load_pem_private_key(key, None)
+    assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+    assert key_pem(loaded) == key

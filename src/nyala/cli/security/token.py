@@ -34,7 +34,7 @@ def create(
     masters: MastersOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a token, and print it: it is shown once, and whoever has it can add a server."""
+    """Make a token, and print it: it is shown once, and its holder can add a server."""
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 

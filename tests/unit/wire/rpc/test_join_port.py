@@ -67,12 +67,13 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def environment():
-    env = system_env(GrpcRpc())
+    rpc = GrpcRpc()
+    env = system_env(rpc)
     try:
         yield env
     finally:
         await env.tasks.close()
-        await env.rpc.close()
+        await rpc.close()
 
 
 async def joining(directory, address, known=None, timeout_s=20):

@@ -14,6 +14,7 @@ import uvloop
 from nyala.common.errors import NyalaError, Unauthenticated, Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.env.env import system_env
+from nyala.raft.messages import PeerBatch
 from nyala.security import issue, revocation
 from nyala.security.authority import load
 from nyala.security.credentials import Credentials
@@ -78,9 +79,10 @@ def test_revoked_certificate_is_refused_by_the_next_call_and_its_streams_end():
 @contextlib.asynccontextmanager
 async def transports(*credentials):
     """One transport for each credentials; the last one listens, as B."""
-    env = system_env(GrpcRpc())
+    rpc = GrpcRpc()
+    env = system_env(rpc)
     made = [PeerTransport(env, lambda: CLUSTER, credentials=c) for c in credentials]
-    got = []
+    got: list[PeerBatch] = []
     try:
         address = await made[-1].listen("127.0.0.1:0", B)
         made[-1].receive(got.append, lambda uuid: None)
@@ -89,7 +91,7 @@ async def transports(*credentials):
         for transport in made:
             await transport.close()
         await env.tasks.close()
-        await env.rpc.close()
+        await rpc.close()
 
 
 def rounds(got):

@@ -1,0 +1,138 @@
+"""Upkeep of a server's certificates against a real port: renewal, and the list of revoked ones."""
+
+import contextlib
+from datetime import timedelta
+
+import pytest
+import uvloop
+
+from nyala.admin.certificates import CertificateUpkeep
+from nyala.common.errors import Corrupt, Forbidden, Unauthenticated
+from nyala.env.env import system_env
+from nyala.security import revocation
+from nyala.security.authority import load, write_private
+from nyala.security.credentials import Credentials
+from nyala.security.files import CredentialFiles
+from nyala.security.identity import CALLER, identity_of_pem
+from nyala.security.principal import AccessRole, server_name
+from nyala.security.revocation import Revocation
+from nyala.security.signing_request import new_request, public_key_of
+from nyala.wire import methods
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import access_pb2 as pb
+from nyala.wire.server import GrpcServer
+from tests.unit.security.certificates import authority, server, server_files
+
+NAME = server_name("tserver", "7" * 32)
+
+
+class Master:
+    """Answers to the two methods that the upkeep calls."""
+
+    def __init__(self):
+        self.entries, self.renewals, self.refuses = [], 0, False
+
+    async def revocations(self, request):
+        answer = pb.RevocationsResponse(digest=revocation.digest(self.entries))
+        for entry in self.entries if request.digest != answer.digest else ():
+            answer.revocations.add(id=entry.id, revoked_us=entry.revoked_us)
+        return answer
+
+    async def renew(self, request):
+        if self.refuses:
+            raise Forbidden("the leader master cannot sign certificates")
+        self.renewals += 1
+        key, caller = public_key_of(request.csr), CALLER.get()
+        assert caller is not None
+        valid = timedelta(days=30)
+        signed = load(authority()).sign(
+            key, AccessRole.SERVER, caller.principal.name, caller.hosts, valid
+        )
+        return pb.RenewResponse(certificate=signed)
+
+
+def joined(folder, name=NAME, valid=timedelta(minutes=20)):
+    """Return credentials in one file, as of a server that joined."""
+    key, request = new_request()
+    signer = load(authority())
+    signed = signer.sign(public_key_of(request), AccessRole.SERVER, name, ["127.0.0.1"], valid)
+    write_private(folder / "server.pem", signed + key)
+    pem = str(folder / "server.pem")
+    return Credentials(CredentialFiles(server_files().ca, pem, pem))
+
+
+@contextlib.asynccontextmanager
+async def upkeep_of(folder, credentials):
+    master, rpc = Master(), GrpcRpc(credentials=credentials)
+    handlers = {methods.REVOCATIONS: master.revocations, methods.RENEW: master.renew}
+    grpc_server = GrpcServer(handlers, "127.0.0.1:0", credentials=server())
+    address, env = await grpc_server.start(), system_env(rpc)
+    try:
+        yield master, CertificateUpkeep(env, credentials, str(folder), lambda: [address])
+    finally:
+        await rpc.close()
+        await grpc_server.stop(0)
+        await env.tasks.close()
+
+
+def test_certificate_is_renewed_with_a_new_key_after_two_thirds_of_its_life(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:  # it was issued an hour ago, for 80 minutes
+        patched.setattr("nyala.security.authority.BACKDATED", timedelta(seconds=300 + 3_600))
+        credentials = joined(tmp_path)
+    before = credentials.pem
+
+    async def scenario():
+        async with upkeep_of(tmp_path, credentials) as (master, upkeep):
+            master.refuses = True
+            with pytest.raises(Forbidden, match="cannot sign"):
+                await upkeep.renew_if_due()
+            assert credentials.pem == before, "the old one is used as long as it lasts"
+            master.refuses = False
+            await upkeep.renew_if_due()
+            await upkeep.renew_if_due()  # not due any more
+            await upkeep.learn_revocations()  # with the new one
+            assert master.renewals == 1
+
+    uvloop.run(scenario())
+    old, new = identity_of_pem(before.cert), identity_of_pem(credentials.pem.cert)
+    assert (new.principal, new.hosts) == (old.principal, old.hosts)
+    assert new.ends_s > old.ends_s
+    assert credentials.pem.key.split(b"PRIVATE KEY")[1] != before.key.split(b"PRIVATE KEY")[1]
+    assert (tmp_path / "server.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_certificate_that_no_master_issued_is_not_renewed(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr("nyala.security.authority.BACKDATED", timedelta(seconds=300 + 3_600))
+        credentials = joined(tmp_path, name="db1")
+
+    async def scenario():
+        async with upkeep_of(tmp_path, credentials) as (master, upkeep):
+            await upkeep.renew_if_due()
+            assert master.renewals == 0
+
+    uvloop.run(scenario())
+
+
+def test_list_of_revoked_certificates_is_in_force_and_outlives_the_process(tmp_path):
+    credentials = joined(tmp_path)
+    revoked = identity_of_pem(credentials.pem.cert)
+
+    async def scenario():
+        async with upkeep_of(tmp_path, credentials) as (master, upkeep):
+            await upkeep.learn_revocations()
+            assert not (tmp_path / "revoked").exists()
+            master.entries = [Revocation(revocation.id_of_serial(f"{revoked.serial:x}"), 5)]
+            await upkeep.learn_revocations()
+            with pytest.raises(Unauthenticated):
+                credentials.revocations.check(revoked)
+            again = Credentials(credentials.files)
+            later = CertificateUpkeep(system_env(GrpcRpc()), again, str(tmp_path), list)
+            later.load()
+            with pytest.raises(Unauthenticated):
+                again.revocations.check(revoked)
+            (tmp_path / "revoked").write_text("[1]")
+            with pytest.raises(Corrupt, match="revoked certificates"):
+                later.load()
+
+    uvloop.run(scenario())
