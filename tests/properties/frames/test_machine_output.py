@@ -1,4 +1,4 @@
-"""What JSON and CSV of the command line hold of every stored value: it is read back strictly, and written."""
+"""Every stored value survives JSON and CSV of the command line, read back strictly, and its write."""
 
 import base64
 import csv
