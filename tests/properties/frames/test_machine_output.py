@@ -1,4 +1,4 @@
-"""JSON and CSV of the command line, for every stored value: read back strictly, and written again."""
+"""Every stored value survives JSON and CSV of the command line, read back strictly, and its write."""
 
 import base64
 import csv

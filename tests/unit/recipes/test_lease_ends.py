@@ -142,3 +142,15 @@ def test_lock_that_is_lost_before_it_was_acquired_is_acquired_again(p):
     assert one.acquire(10 * TTL_MS / 1000) > pauses[0]
     assert one.check()
     assert lost == []
+
+
+@processes
+def test_caller_that_keeps_the_error_of_an_acquisition_is_no_candidate_any_more(p):
+    one, other = lock(p.journal()), lock(p.journal())
+    one.acquire(SOON_S)
+    with pytest.raises(TimedOut) as kept:
+        other.acquire(0)
+    one.release()
+    p.wait_s(SOON_S)
+    assert kept.value.__traceback__ is not None
+    assert Lock.current(p.journal(), "table") is None
