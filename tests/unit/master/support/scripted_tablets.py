@@ -39,7 +39,7 @@ class ScriptedTablet:
         refuses: PREPARE is answered GONE.
         busy_until_us: until then PREPARE and CHECK are refused, as other requests go first.
         lost: RESOLVE is answered GONE: an unsafe recovery has lost the PREPARE.
-        silent: names of methods without an answer.
+        silent: names of methods to which its leader does not answer.
         held: names of methods whose answer waits for the event.
         prepared: attempt of each prepared transaction.
         ended: commit times.
@@ -148,7 +148,8 @@ class Term:
         ids = [p.tablet_id for p in named] if named is not None else list(request.tablet_ids)
         self.sent.append((name, server, tuple(ids)))
         self.requests.append(request)
-        if any(name in self.tablets[TabletId(t)].silent for t in ids):
+        asked = [self.tablets[TabletId(t)] for t in ids]
+        if any(name in it.silent and it.leader == server for it in asked):
             await self.env.tasks.sleep_ms(timeout_ms)
             raise Unavailable(f"{server} does not answer")
         for tablet in ids:

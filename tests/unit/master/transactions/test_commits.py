@@ -8,6 +8,7 @@ from nyala.common.errors import Forbidden, NotLeader, OutcomeUnknown, Unavailabl
 from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
 from nyala.master.catalog.plan import Scope
+from nyala.master.transactions import resolver
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import transactions_pb2 as txn
 from tests.unit.master.support.scripted_tablets import Term, with_term
@@ -239,18 +240,19 @@ def test_commit_that_waits_for_a_tablet_is_answered_at_once_when_the_term_ends()
     with_term(work)
 
 
-def test_silent_server_delays_no_commit_that_does_not_touch_it():
+def test_silent_server_delays_no_commit_that_does_not_touch_it(monkeypatch):
     """Decisions that a silent server has to resolve take its turns only."""
+    monkeypatch.setattr(resolver, "CONCURRENT", 4)
 
     async def work(term):
         answers, silent = term.tablets
         term.tablets[silent].leader = "b"
         term.tablets[silent].silent = {"Resolve"}
-        for number in range(100, 200):
+        for number in range(100, 150):
             asked = commit_of(term, number, [silent], 50)
             term.env.tasks.spawn(term.coordinator.commit(asked), "commit")
         await term.env.tasks.sleep_ms(10_000)
-        assert len(term.catalog.decisions.rows) == 100
+        assert len(term.catalog.decisions.rows) == 50
         for number in range(1, 6):
             began_us = term.env.clock.monotonic_us()
             done = await term.coordinator.commit(commit_of(term, number, [answers], 2_000))
