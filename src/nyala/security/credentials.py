@@ -83,9 +83,12 @@ class Credentials:
     @property
     def hosts(self) -> frozenset[str]:
         """Names and addresses that the certificate carries, in lower case: those of a server."""
-        from nyala.security.verify import hosts
+        from cryptography import x509
 
-        return frozenset(h.lower() for h in hosts(self.pem.cert))
+        from nyala.security.verify import hosts_of
+
+        own = x509.load_pem_x509_certificate(self.pem.cert)
+        return frozenset(host.lower() for host in hosts_of(own))
 
     def _apply(self) -> None:
         for context in (*self._contexts.values(), self._web):

@@ -1,11 +1,10 @@
 """Description of a certificate, for people."""
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from nyala.security.authority import cluster_of
 from nyala.security.principal import principal_of
-from nyala.security.verify import hosts, read_certificate, uris
+from nyala.security.verify import hosts_of, read_certificate, uris
 
 
 def describe(path: str) -> dict[str, str]:
@@ -24,10 +23,10 @@ def describe(path: str) -> dict[str, str]:
     if constraints.ca:
         return {"holder": "certificate authority", "cluster": cluster_of(found)} | valid
     principal = principal_of(uris(found))
-    named = hosts(found.public_bytes(Encoding.PEM))
+    hosts = hosts_of(found)
     fields = {
         "holder": principal.name,
         "role": principal.role.name.lower(),
         "cluster": principal.cluster,
     }
-    return fields | ({"hosts": " ".join(named)} if named else {}) | valid
+    return fields | ({"hosts": " ".join(hosts)} if hosts else {}) | valid

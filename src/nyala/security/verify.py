@@ -66,15 +66,14 @@ def uris(certificate: x509.Certificate) -> list[str]:
     return list(names.get_values_for_type(x509.UniformResourceIdentifier))
 
 
-def hosts(pem: bytes) -> list[str]:
-    """Return the names and addresses in the subject alternative name of a certificate, as PEM."""
-    certificate = x509.load_pem_x509_certificate(pem)
+def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return the names and addresses of hosts in the subject alternative name of a certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return []
-    numbers = names.get_values_for_type(x509.IPAddress)
-    return [*names.get_values_for_type(x509.DNSName), *map(str, numbers)]
+        return ()
+    hosts = names.get_values_for_type(x509.DNSName)
+    return (*hosts, *map(str, names.get_values_for_type(x509.IPAddress)))
 
 
 def _bytes(path: str) -> bytes:
