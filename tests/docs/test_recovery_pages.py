@@ -116,6 +116,6 @@ def test_master_replacement_page_commands_run_under_writes(tmp_path):
 
 @pytest.mark.row("S2.17", "S2.23", "S2.24")
 def test_master_migration_page_commands_run(tmp_path):
-    with MiniCluster(1, 1, dir=str(tmp_path / FOLDER)) as cluster:
+    with MiniCluster(1, 1, dir=str(tmp_path / FOLDER), secure=True) as cluster:
         some_table(cluster, replicas=1)
         run_page(OPERATE / "more-masters.md", cluster)
