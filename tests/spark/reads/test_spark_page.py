@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "use" / "spark.md"
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "spark.md"
 BLOCKS = 3
 
 

@@ -62,7 +62,7 @@ def tables(client):
     parts = nyala.Partition(hash=[nyala.Hash(["k"], 4)])
     wide = client.create_table("wide_rows", SCHEMA, ["k"], parts, replicas=1)
     few = client.create_table("few_rows", OTHER, ["k"], replicas=1)
-    wide.insert(ROWS).raise_for_errors()
+    wide.insert(pa.Table.from_pylist(ROWS, SCHEMA)).raise_for_errors()
     few.insert([{"k": k, "b": k * 2, "a": k % 7} for k in range(0, 200, 9)]).raise_for_errors()
     yield wide, few
     client.drop_table("wide_rows")
@@ -181,7 +181,7 @@ def test_statements_and_wrong_queries_are_refused(spark, ask, tables):
     with pytest.raises(Exception, match=r"UNRESOLVED_COLUMN.*nothing"):
         ask("select nothing from few_rows")
     with pytest.raises(Exception, match="PARSE_SYNTAX_ERROR"):
-        ask("select from where")
+        ask("select ((1 from few_rows")
     with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
         ask("select 1 from no_such_rows")
     assert not spark.catalog.tableExists("few_rows")  # no view is left in the session
