@@ -20,7 +20,7 @@ ROWS = 300
 def test_membership_page_commands_run(tmp_path):
     schema = pa.schema([pa.field("id", "int64", nullable=False), ("value", "float64")])
     options, folder = {"tserver_unresponsive_ms": "4000", "repair": "off"}, str(tmp_path / FOLDER)
-    with MiniCluster(1, 6, folder, options) as cluster, cluster.connect() as client:
+    with MiniCluster(1, 6, folder, options, secure=True) as cluster, cluster.connect() as client:
         for name in LATER:
             cluster.stop(name)
         wait_until(lambda: sum(s.alive for s in client.servers()) == 4, "the masters miss them")

@@ -71,7 +71,7 @@ def writing(cluster: MiniCluster) -> Iterator[list[int]]:
 
 @pytest.mark.row("S1.36", "S1.40", "S1.42")
 def test_tablet_recovery_page_commands_run(tmp_path):
-    with MiniCluster(1, 3, dir=str(tmp_path / FOLDER)) as cluster:
+    with MiniCluster(1, 3, dir=str(tmp_path / FOLDER), secure=True) as cluster:
         some_table(cluster)
         before: list[int] = []
 
@@ -88,7 +88,7 @@ def test_tablet_recovery_page_commands_run(tmp_path):
 
 @pytest.mark.row("S2.9", "S2.11", "S2.14")
 def test_master_replacement_page_commands_run_under_writes(tmp_path):
-    with MiniCluster(3, 1, dir=str(tmp_path / FOLDER)) as cluster:
+    with MiniCluster(3, 1, dir=str(tmp_path / FOLDER), secure=True) as cluster:
         some_table(cluster, replicas=1)
         seen: list[int] = []
 
