@@ -181,7 +181,7 @@ def test_invalid_write_fails_job_with_reason(spark, table, save):
         return str(raised.value)
 
     assert "already_present" in message(one, op="insert", **ROWS)
-    assert "overwrite" in message(one, mode="overwrite")
+    assert "overwrite" in message(one, mode="overwrite", **ROWS)
     assert 'name the table: .option("table"' in message(one, table="")
     assert "no table 'nowhere'" in message(one, table="nowhere")
     assert "no column 'txt'" in message(one.withColumnRenamed("text", "txt"))

@@ -115,13 +115,8 @@ class NyalaSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return a writer for one job."""
-        if overwrite:
-            raise InvalidArgument(
-                'mode("overwrite") is not offered: a table is changed row by row; use mode("append") with '
-                'option("op", "upsert"), or drop and create the table first'
-            )
-        options = self._write_options(schema)
+        """Return a writer for one job; with `overwrite` it replaces rows."""
+        options = self._write_options(schema, overwrite)
         return AtomicWriter(options) if options.atomic else TableWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTableWriter:
@@ -133,10 +128,10 @@ class NyalaSource(DataSource):
             )
         return StreamTableWriter.of(self._write_options(schema), self.options)
 
-    def _write_options(self, schema: StructType) -> WriteOptions:
+    def _write_options(self, schema: StructType, overwrite: bool = False) -> WriteOptions:
         table, masters = where(self.options)
         frame = to_arrow_schema(schema, timezone="UTC")
-        return WriteOptions.of(table, masters, self.options, frame)
+        return WriteOptions.of(table, masters, self.options, frame, overwrite=overwrite)
 
 
 def offers_filters() -> bool:

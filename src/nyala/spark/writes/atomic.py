@@ -1,7 +1,8 @@
 """Batch writes that take effect as a whole: the rows of all tasks at one time, or none.
 
 The order and number of attempts of tasks, speculative ones included, do not matter: the commit names one
-attempt of each. With `job_id` a job that is submitted again has no further effect.
+attempt of each. With `job_id` a job that is submitted again has no further effect. A job of mode("overwrite")
+deletes the rows that it replaces in the same transaction: the commit stages that delete.
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,9 @@
 `kind_column` with one option `kind.<value>` = "<op>: <column>, ..." for each value: rows of a kind are
 written with that op, and only that kind's columns (the key is always there). `atomic` (true by default): the
 job takes effect as a whole, in a transaction. `job_id`: an atomic job that takes effect once, however often
-it is submitted. Spark passes option names in lower case, so values are looked up without regard to case.
+it is submitted. `where`, of mode("overwrite"): the rows that are replaced, and to which all rows of the frame
+belong; without it, all rows of the table. Spark passes option names in lower case, so values are looked up
+without regard to case.
 """
 
 import os
@@ -17,13 +19,19 @@ from nyala.client.client import connect
 from nyala.client.row_writer import IN_TRANSACTIONS, OPS
 from nyala.common.casting import check_types
 from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.predicate import columns_of
 from nyala.common.schema import Schema
+from nyala.common.where import parse
 from nyala.spark.options import check_known, flag
 
 KIND_PREFIX = "kind."
 NAMES = (
     "atomic", "job_id", "kind_column", "masters", "new_checkpoint", "op", "op_column", "query_name", "table",
+    "where",
 )  # fmt: skip
+EVERY_ROW = "true"
+REPLACING = ("upsert", "upsert_ignore", "insert_ignore")
+"""Operations of a job that replaces rows."""
 OF_SPARK = ("path", "queryname", "checkpointlocation")
 """Options that Spark adds by itself."""
 
@@ -51,6 +59,7 @@ class WriteOptions:
         since: hybrid time before which none of them wrote.
         atomic: the job takes effect as a whole.
         job_id: under which it takes effect once; empty: none.
+        replaced: condition of the rows that are deleted before the frame is written; empty: none.
     """
 
     table: str
@@ -63,10 +72,17 @@ class WriteOptions:
     since: int
     atomic: bool = True
     job_id: str = ""
+    replaced: str = ""
 
     @classmethod
     def of(
-        cls, table: str, masters: str, options: Mapping[str, str], frame: pa.Schema
+        cls,
+        table: str,
+        masters: str,
+        options: Mapping[str, str],
+        frame: pa.Schema,
+        *,
+        overwrite: bool = False,
     ) -> "WriteOptions":
         """Check the options of a write against the frame's columns and the table, in the driver.
 
@@ -75,6 +91,7 @@ class WriteOptions:
             masters: their addresses.
             options: as Spark gives them.
             frame: its columns.
+            overwrite: rows of the table are replaced.
 
         Raises:
             InvalidArgument: an unknown op, a column that is not in the frame or the table.
@@ -104,6 +121,9 @@ class WriteOptions:
             _check_atomic([k.op for k in kinds.values()] or ([] if op_column else [op]))
         elif job_id:
             raise InvalidArgument("job_id is of atomic jobs: leave out atomic=false, or job_id")
+        replaced = _replaced(options, overwrite)
+        if replaced:
+            _check_overwrite(op, special, atomic=atomic)
         for column in [*special, *(c for k in kinds.values() for c in k.columns)]:
             if column not in frame.names:
                 raise InvalidArgument(
@@ -112,9 +132,21 @@ class WriteOptions:
         with connect(masters) as client:
             schema, since = client.table(table).definition, client.now()
         _check_columns(table, schema, frame, special)
+        if replaced:
+            _check_condition(replaced, schema, frame)
         write_id = os.urandom(16).hex()
         return cls(
-            table, masters, op, op_column, kind_column, kinds, write_id, since, atomic, job_id
+            table,
+            masters,
+            op,
+            op_column,
+            kind_column,
+            kinds,
+            write_id,
+            since,
+            atomic,
+            job_id,
+            replaced,
         )
 
 
@@ -126,6 +158,41 @@ def _check_atomic(ops: list[str]) -> None:
             f"op {', '.join(bad)}: whether a row fails depends on the table at the time of the commit, so an "
             f"atomic job takes these ops only: {', '.join(IN_TRANSACTIONS)}; use one of them, or option "
             "atomic=false, with which each row takes effect by itself"
+        )
+
+
+def _replaced(options: Mapping[str, str], overwrite: bool) -> str:
+    """Return the condition of the rows that a job replaces; empty: it replaces none."""
+    where = options.get("where", "")
+    if where and not overwrite:
+        raise InvalidArgument(
+            'option "where" of a write names the rows that mode("overwrite") replaces; use that mode, or '
+            "frame.filter(...) to write some rows only"
+        )
+    return (where or EVERY_ROW) if overwrite else ""
+
+
+def _check_overwrite(op: str, special: list[str], *, atomic: bool) -> None:
+    """Refuse options with which a job could not replace rows as a whole."""
+    if not atomic:
+        raise InvalidArgument(
+            'mode("overwrite") replaces rows in one transaction, so it cannot have atomic=false; leave that '
+            'option out, or delete the rows with table.delete_where(...) and use mode("append")'
+        )
+    if special or op not in REPLACING:
+        raise InvalidArgument(
+            'with mode("overwrite") the frame has the new rows, so op_column and kind_column have no meaning '
+            f'and op is one of: {", ".join(REPLACING)}; use mode("append") for other changes'
+        )
+
+
+def _check_condition(where: str, schema: Schema, frame: pa.Schema) -> None:
+    """Refuse a condition that is none of the table, or has columns that the frame does not give."""
+    names = [schema.by_id[i].name for i in columns_of(parse(where, schema))]
+    if lacking := [n for n in names if n not in frame.names]:
+        raise InvalidArgument(
+            f"option where={where!r} reads column {lacking[0]!r}, which the frame lacks, so it is unknown "
+            f"whether its rows belong there; add the column, or use another condition"
         )
 
 

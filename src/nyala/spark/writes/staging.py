@@ -18,8 +18,12 @@ from nyala.client.transactions.transaction import Transaction
 from nyala.client.write.staging import StagedPart
 from nyala.common.errors import NyalaError
 from nyala.spark.writes.options import WriteOptions
+from nyala.spark.writes.replaced_rows import ReplacedRows
 from nyala.spark.writes.row_ops import row_ops
 from nyala.spark.writes.task import TIMEOUT_MS
+
+REPLACED_PART = "overwrite"
+"""Name of the part with the delete of the rows that a job replaces."""
 
 
 @dataclass
@@ -51,6 +55,7 @@ def stage_rows(
         query: id of the streaming query; empty: a batch job.
 
     Raises:
+        InvalidArgument: a row does not belong to those that the job replaces.
         RowErrors: a row is not valid; nothing of the job takes effect.
         NyalaError: the rows were not staged.
     """
@@ -62,7 +67,10 @@ def stage_rows(
         table = client.table(options.table)
         opened = client.resume_transaction(token, table, timeout_s=MAX_TIMEOUT_S)
         part = opened.part(f"{partition}-{attempt}")
+        replaced = ReplacedRows(options.replaced, table) if options.replaced else None
         for batch in batches:
+            if replaced is not None:
+                replaced.check(batch)
             for _, send in row_ops(options, table.primary_key, batch, txn=part):
                 send(table).raise_for_errors()
         return TaskStaged(partition, transaction, part.staged(), query)
@@ -92,6 +100,9 @@ def commit_parts(
         OutcomeUnknown: it may have taken effect, or may yet.
     """
     made = resumed(client, options, transaction, messages, key)
+    if options.replaced:  # this part was not included, so it takes effect before those of the tasks
+        part = made.part(REPLACED_PART)
+        client.table(options.table).delete_where(options.replaced, txn=part)
     made.commit()
     return made
 
