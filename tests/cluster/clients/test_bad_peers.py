@@ -30,16 +30,20 @@ def op(index, term=1):
 
 
 class Target:
-    """A follower of a table's tablet, and messages to it from an unknown server."""
+    """A follower of a table's tablet, and messages to it from an unknown server or the other follower."""
 
     def __init__(self, cluster, direct, table):
         self.leader = leading.leader(cluster, table.name)
         others = (n for n in cluster.names if n.startswith("tserver") and n != self.leader)
-        self.name = next(others)
+        self.name, other = others
         self.cluster, self.direct = cluster, direct
-        info = direct.ask(cluster.address(self.name), methods.SERVER_INFO, pb.ServerInfoRequest())
+        info, member = (
+            direct.ask(cluster.address(name), methods.SERVER_INFO, pb.ServerInfoRequest())
+            for name in (self.name, other)
+        )
         self.peer_address, self.cluster_id = info.peer_address, info.cluster_id
         self.uuid, self.unknown = ServerUuid(info.uuid), ServerUuid("9" * 32)
+        self.member = ServerUuid(member.uuid)
         (self.tablet,) = (TabletId(t.id) for t in table.tablets())
 
     def told_by(self, name):
@@ -94,8 +98,10 @@ def cases(t):
     names = {"sender": t.unknown, "to": t.uuid}
     beat = AppendEntries(**names, term=1)
     good = t.frame()
-    gap = AppendEntries(**names, term=9, previous=OpId(1, 1), entries=(op(7, 9),))
-    falls = AppendEntries(**names, term=9, previous=OpId(9, 1), entries=(op(2, 3),))
+    members = {"sender": t.member, "to": t.uuid}
+    hello = t.frame(sender=t.member)
+    gap = AppendEntries(**members, term=9, previous=OpId(1, 1), entries=(op(7, 9),))
+    falls = AppendEntries(**members, term=9, previous=OpId(9, 1), entries=(op(2, 3),))
     return [
         ("cluster", [t.frame(cluster="d" * 32)]),
         ("destination", [t.frame(to=ServerUuid("8" * 32))]),
@@ -106,18 +112,19 @@ def cases(t):
             [good, t.frame(AppendEntries(**names, term=9, previous=OpId(1, -1 % (1 << 64))))],
         ),
         ("number", [good, t.frame(AppendReply(**names, term=1, success=True, match=1 << 63))]),
-        ("corrupt", [good, t.frame(gap)]),
-        ("corrupt", [good, t.frame(falls)]),
+        ("corrupt", [hello, t.frame(gap, sender=t.member)]),
+        ("corrupt", [hello, t.frame(falls, sender=t.member)]),
         ("truncated", [good, t.frame(beat)[:-3]]),
         ("checksum", [good, t.frame(beat)[:-1] + b"\xff"]),
         ("oversized", [good, HEADER.pack(b"NYPF", 3, 2, 0, 0xFFFF_FFFF, 0)]),
         ("malformed", [b"GET / HTTP/1.1\r\n\r\n" * 2]),
         ("no hello", [t.frame(beat)]),
         ("sender", [good, t.frame(beat, sender=ServerUuid("7" * 32))]),
+        ("sender", [good, t.frame(AppendEntries(**names, term=9))]),
     ]
 
 
-@pytest.mark.parametrize("number", range(14))
+@pytest.mark.parametrize("number", range(15))
 def test_invalid_peer_messages_change_nothing_and_are_counted(bad_peers, number):
     target, table = bad_peers
     why, frames = cases(target)[number]
