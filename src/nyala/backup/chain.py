@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 from nyala.backup.folders import LATEST, MANIFEST, element_folders, put, table_folder, tables_in
 from nyala.backup.manifest import FULL, Element, read
 from nyala.common.errors import BadChecksum, Corrupt, InvalidArgument
-from nyala.common.hybrid_time import to_micros
+from nyala.common.hybrid_time import to_datetime
 
 READ_BYTES = 4 << 20
 
@@ -141,8 +140,7 @@ def chain_at(chains: Sequence[Chain], at: int | None) -> Chain:
 
 def shown(at: int) -> str:
     """Return a hybrid time as text, in UTC."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=to_micros(at))
-    return moment.isoformat(timespec="microseconds") if at else "-"
+    return to_datetime(at).isoformat(timespec="microseconds") if at else "-"
 
 
 def check_files(chains: Iterable[Chain], *, contents: bool = True) -> tuple[int, int]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from nyala.backup.manifest import BackupFile
 from nyala.client.connection import Connection
+from nyala.client.read.batch_groups import grouped
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import Retryable
 
@@ -130,13 +131,7 @@ def _write(part: BackupPart, token: ScanToken) -> BackupFile | None:
 
 def _groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
     """Collect batches to the tables of row groups."""
-    found: list[pa.RecordBatch] = []
-    size = rows = 0
-    for batch in batches:
-        found.append(batch)
-        size, rows = size + batch.nbytes, rows + batch.num_rows
-        if size >= GROUP_BYTES or rows >= GROUP_ROWS:
-            yield pa.Table.from_batches(found, schema)
-            found, size, rows = [], 0, 0
-    if rows:
-        yield pa.Table.from_batches(found, schema)
+    for found in grouped(batches, GROUP_ROWS, GROUP_BYTES):
+        table = pa.Table.from_batches(found, schema)
+        if table.num_rows:
+            yield table

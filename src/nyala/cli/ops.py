@@ -7,7 +7,6 @@ import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, print_json, show, verb
 
-TIMEOUT_MS = 15_000
 MOST = (1 << 32) - 1
 COLUMNS = ("number", "operation", "subject", "step", "committed", "locks", "age_ms", "commit_point")
 
@@ -30,15 +29,12 @@ def ops(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List the operations in flight, and replica moves in progress: step, locks, commit point."""
-    from nyala.operate.run import connected
+    from nyala.operate.run import ask_leader
     from nyala.wire import methods
     from nyala.wire.proto import nyala_pb2 as pb
 
     request = pb.InspectMasterRequest(maps=maps, limit=limit, offset=offset)
-    answer = connected(
-        masters,
-        lambda core: core.masters.call(methods.INSPECT_MASTER, request, timeout_ms=TIMEOUT_MS),
-    )
+    answer = ask_leader(masters, methods.INSPECT_MASTER, request)
     if maps:
         print_json(json.loads(answer.maps))
         return

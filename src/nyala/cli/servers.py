@@ -87,7 +87,8 @@ def _check(role: str, network: "Network", *own: str) -> None:
             to_bind(network.listen_on(address), secured=network.credentials is not None)
 
 
-def _addresses(text: str) -> tuple[str, ...]:
+def listed(text: str) -> tuple[str, ...]:
+    """Return the addresses in a list by commas."""
     return tuple(a.strip() for a in text.split(",") if a.strip())
 
 
@@ -140,7 +141,7 @@ def master_run(
     from nyala.master.config import MasterConfig
 
     options = Options.load(config, os.environ, _flags(set))
-    masters = _addresses(master_addresses) or (address,)
+    masters = listed(master_addresses) or (address,)
     made = MasterConfig(
         dir, address, peer_address, web_address, masters, options,
         network.authority(), join_address,
@@ -173,7 +174,7 @@ def tserver_run(
     from nyala.tserver.config import TabletServerConfig
 
     options = Options.load(config, os.environ, _flags(set))
-    masters = _addresses(master_addresses)
+    masters = listed(master_addresses)
     raise typer.Exit(
         run_tserver(
             TabletServerConfig(dir, address, peer_address, web_address, masters, location, options),

@@ -26,6 +26,11 @@ def to_micros(stamp: int) -> int:
     return stamp >> LOGICAL_BITS
 
 
+def to_datetime(stamp: int) -> datetime:
+    """Return the physical part of a stamp as a time in UTC."""
+    return _EPOCH + timedelta(microseconds=to_micros(stamp))
+
+
 def as_stamp(value: int | datetime) -> int:
     """Return the hybrid time of a user's value.
 

@@ -224,6 +224,13 @@ class LoopTasks:
         self._compute.shutdown(wait=True)
 
 
+async def for_at_most(seconds: float, *tasks: "asyncio.Future[Any]") -> None:
+    """Wait until tasks have ended, with or without an error, or for so many seconds; they continue."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
+
+
 async def shielded(work: Awaitable[T], cancelled: Callable[[], None] = lambda: None) -> T:
     """Await work to its end even if the caller is cancelled; the cancellation is raised afterwards."""
     task, stopped = asyncio.ensure_future(work), False

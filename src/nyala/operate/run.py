@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from nyala.client.core import ClientCore
     from nyala.env.env import Env
+    from nyala.env.rpc import Method
 
 T = TypeVar("T")
 TIMEOUT_MS = 15_000
@@ -82,3 +83,16 @@ def connected(masters: str, work: "Callable[[ClientCore], Coroutine[Any, Any, T]
         return connection.run(work(connection.core))
     finally:
         connection.close()
+
+
+def ask_leader(masters: str, method: "Method", request: Any) -> Any:
+    """Return the leader master's answer to one request.
+
+    Args:
+        masters: addresses of masters.
+        method: of the masters.
+        request: message of the method.
+    """
+    return connected(
+        masters, lambda core: core.masters.call(method, request, timeout_ms=TIMEOUT_MS)
+    )

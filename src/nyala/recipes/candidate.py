@@ -20,6 +20,7 @@ from nyala.common.errors import (
 )
 from nyala.env.clock import random_id
 from nyala.env.env import Env
+from nyala.env.tasks import for_at_most
 from nyala.recipes.changes import ElectionChanges
 from nyala.recipes.election import Election, Establish, Look, Lose, Phase, Renew, Standing, Wait
 from nyala.recipes.own_steps import PAUSE_MS, OwnSteps
@@ -123,9 +124,7 @@ class LeaderCandidate:
         self._changed.set()
         steps = self._election.phase in (Phase.ESTABLISHING, Phase.SETTLING, Phase.LEADING)
         if self._tasks and steps and not self._losing:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._settings.timeout_ms / 500):
-                    await asyncio.gather(asyncio.shield(self._tasks[0]), return_exceptions=True)
+            await for_at_most(self._settings.timeout_ms / 500, self._tasks[0])
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -281,7 +280,4 @@ async def closed_within(candidate: LeaderCandidate, env: Env, timeout_s: float) 
         env: the client's environment.
         timeout_s: longest wait.
     """
-    closing = env.tasks.spawn(candidate.close(), "end of a candidate")
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
-            await asyncio.shield(asyncio.gather(closing, return_exceptions=True))
+    await for_at_most(timeout_s, env.tasks.spawn(candidate.close(), "end of a candidate"))

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from nyala.client.read.batch_groups import grouped
+
 BATCH_ROWS = 250_000
 """Number of rows from which a batch is passed to Spark."""
 BATCH_BYTES = 32 << 20
@@ -17,24 +19,14 @@ BATCH_BYTES = 32 << 20
 def combined(
     batches: Iterable[pa.RecordBatch], rows: int = BATCH_ROWS, size: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in the same order in larger batches.
+    """Return the same rows in the same order in larger batches.
 
     Args:
         batches: with equal schemas.
         rows: number of rows from which a batch is yielded.
         size: number of bytes from which a batch is yielded.
     """
-    held: list[pa.RecordBatch] = []
-    held_rows = held_bytes = 0
-    for batch in batches:
-        held.append(batch)
-        held_rows += batch.num_rows
-        held_bytes += batch.nbytes
-        if held_rows >= rows or held_bytes >= size:
-            yield _one(held)
-            held, held_rows, held_bytes = [], 0, 0
-    if held:
-        yield _one(held)
+    return map(_one, grouped(batches, rows, size))
 
 
 def empty_rows(count: int, schema: pa.Schema, rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:

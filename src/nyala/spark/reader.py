@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -11,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from nyala.client.scan import COUNT_COLUMN
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import InvalidArgument
-from nyala.common.hybrid_time import to_micros
+from nyala.common.hybrid_time import to_datetime
 from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.spark.batches import combined, empty_rows
 from nyala.spark.clients import process_client
@@ -144,8 +143,7 @@ def _check_types(options: ReadOptions, stored: pa.Schema) -> None:
 
 def print_snapshot(table: str, at: int) -> None:
     """Print that a DataFrame keeps its snapshot."""
-    seconds = to_micros(at) / 1_000_000
-    moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    moment = to_datetime(at).isoformat(timespec="milliseconds")
     print(
         f"nyala: this frame reads table {table!r} as of {moment} (hybrid time {at}), at every action; load() "
         "it again for newer rows",

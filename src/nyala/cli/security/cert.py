@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, say, show, stays, verb
-from nyala.cli.security.calls import call_leader, utc
+from nyala.cli.security.times import utc
 
 app = typer.Typer(no_args_is_help=True, help="Certificates of servers and users.")
 
@@ -123,12 +123,13 @@ def revoke(
     """
     import re
 
+    from nyala.operate.run import ask_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
     serial = re.fullmatch(r"(?:[0-9a-fA-F]{2}:?){10,20}|[0-9a-fA-F]{20,40}", holder)
     request = pb.RevokeRequest(serial=holder) if serial else pb.RevokeRequest(name=holder)
-    made = call_leader(masters, methods.REVOKE, request).revocation
+    made = ask_leader(masters, methods.REVOKE, request).revocation
     say(f"revoked: {made.id}; open connections end within seconds")
 
 
@@ -136,10 +137,11 @@ def revoke(
 @verb
 def revoked(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
     """List the certificates that are revoked."""
+    from nyala.operate.run import ask_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
-    answer = call_leader(masters, methods.REVOCATIONS, pb.RevocationsRequest())
+    answer = ask_leader(masters, methods.REVOCATIONS, pb.RevocationsRequest())
     rows = [(*r.id.split("-", 1), utc(r.revoked_us), r.revoked_by) for r in answer.revocations]
     show(("by", "value", "revoked", "by whom"), sorted(rows), format)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import say, stays, verb
-from nyala.cli.servers import Address, Bind, Dir, Location, PeerAddress, WebAddress
+from nyala.cli.servers import Address, Bind, Dir, Location, PeerAddress, WebAddress, listed
 from nyala.common import addresses
 from nyala.security.files import VARIABLES
 
@@ -52,8 +52,8 @@ def tserver_join(
 ) -> None:
     """Join a cluster as a tablet server, and run until SIGTERM; later: nyala tserver run --dir DIR."""
     own = (address, peer_address, web_address)
-    listed = _joined("tserver", token, masters, dir, own, host, timeout)
-    words = ["tserver", "run", "--master-addresses", ",".join(listed), "--location", location]
+    found = _joined("tserver", token, masters, dir, own, host, timeout)
+    words = ["tserver", "run", "--master-addresses", ",".join(found), "--location", location]
     _run(words, dir, own, bind, set)
 
 
@@ -73,8 +73,8 @@ def master_join(
 ) -> None:
     """Join a cluster as a master, and run until SIGTERM. It gets its vote with: nyala master add ADDRESS."""
     own = (address, peer_address, web_address)
-    listed = _joined("master", token, masters, dir, own, host, timeout)
-    words = ["master", "run", "--master-addresses", ",".join([*listed, address])]
+    found = _joined("master", token, masters, dir, own, host, timeout)
+    words = ["master", "run", "--master-addresses", ",".join([*found, address])]
     _run(words, dir, own, bind, set)
 
 
@@ -94,12 +94,13 @@ def _joined(
 
     parsed = join_token.parse(sys.stdin.readline() if token == "-" else token)
     hosts = [addresses.parse(a)[0] for a in own if a] + (host or [])
-    named = [a.strip() for a in masters.split(",") if a.strip()]
     unique = list(dict.fromkeys(hosts))
-    files, listed = run_alone(lambda env: join(env, dir, parsed, named, role, unique, timeout))
+    files, found = run_alone(
+        lambda env: join(env, dir, parsed, listed(masters), role, unique, timeout)
+    )
     say(f"joined; the certificate is {files.cert}. Later starts:")
-    say(f"  nyala {role} run --dir {dir} --master-addresses {','.join(listed)} ...")
-    return listed
+    say(f"  nyala {role} run --dir {dir} --master-addresses {','.join(found)} ...")
+    return found
 
 
 def _run(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, print_json, say, show, stays, verb
-from nyala.cli.security.calls import call_leader, utc
+from nyala.cli.security.times import utc
 from nyala.common.errors import InvalidArgument
 
 app = typer.Typer(no_args_is_help=True, help="Tokens with which new servers join.")
@@ -35,11 +35,12 @@ def create(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a token, and print it: it is shown once, and its holder can add a server."""
+    from nyala.operate.run import ask_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
     request = pb.CreateTokenRequest(role=role, ttl_s=_seconds(ttl), uses=uses)
-    made = call_leader(masters, methods.CREATE_TOKEN, request)
+    made = ask_leader(masters, methods.CREATE_TOKEN, request)
     if format is Format.JSON:
         fields = {"token": made.token, "expires": utc(made.expires_us)}
         print_json(fields | {"join_address": made.join_address})
@@ -58,10 +59,11 @@ def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> N
     """List the tokens, without their secrets; those that have expired for a day."""
     import time
 
+    from nyala.operate.run import ask_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
-    answer = call_leader(masters, methods.LIST_TOKENS, pb.ListTokensRequest())
+    answer = ask_leader(masters, methods.LIST_TOKENS, pb.ListTokensRequest())
     now_us = int(time.time() * 1_000_000)
     rows = [
         (t.id, t.role, _state(t, now_us), t.uses, len(t.used), utc(t.expires_us), t.created_by)
@@ -78,10 +80,11 @@ def revoke(
     masters: MastersOption = "",
 ) -> None:
     """Revoke a token: no more servers join with it. Those that did stay; see nyala cert revoke."""
+    from nyala.operate.run import ask_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
-    call_leader(masters, methods.REVOKE_TOKEN, pb.RevokeTokenRequest(id=id))
+    ask_leader(masters, methods.REVOKE_TOKEN, pb.RevokeTokenRequest(id=id))
     say(f"join token {id} is revoked")
 
 

@@ -1,13 +1,13 @@
 """The first contact of a new client with the masters: all addresses at once, under one deadline."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from nyala.client.deadline import Attempts, is_cut_short
 from nyala.common.errors import NyalaError, TimedOut, Unauthenticated, Unavailable
 from nyala.env.env import Env
+from nyala.env.tasks import for_at_most
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -109,12 +109,12 @@ async def explained(
     reached = asyncio.ensure_future(reaching)
     reasons: list[asyncio.Task[str]] = []
     try:
-        await _for_at_most(DOUBT_S, reached)
+        await for_at_most(DOUBT_S, reached)
         if not reached.done() or reached.exception() is not None:
             reasons += [asyncio.ensure_future(why(address)) for address in addresses]
         await reached
     except Unavailable as err:
-        await _for_at_most(REASON_S, *reasons)
+        await for_at_most(REASON_S, *reasons)
         for address, reason in zip(addresses, reasons, strict=True):
             if reason.done() and reason.result():
                 raise Unauthenticated(f"the server at {address}: {reason.result()}") from err
@@ -123,13 +123,6 @@ async def explained(
         for task in (reached, *reasons):
             task.cancel()
         await asyncio.gather(reached, *reasons, return_exceptions=True)
-
-
-async def _for_at_most(seconds: float, *tasks: "asyncio.Future[Any]") -> None:
-    """Wait until tasks have ended, or for so many seconds; they continue."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
 
 
 async def status(env: Env, address: str, timeout_ms: int) -> pb.MasterStatusResponse:

@@ -1,16 +1,14 @@
 """Items that reads and tails of journals return."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
-from nyala.common.hybrid_time import to_micros
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from nyala.common.hybrid_time import to_datetime
 
 
 def moment_of(change_id: int) -> datetime:
     """Return the time of a change, to the microsecond; ids follow the hybrid time of the changes."""
-    return _EPOCH + timedelta(microseconds=to_micros(change_id))
+    return to_datetime(change_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from nyala.spark.jobs.file_import import import_files
 from nyala.spark.jobs.generated_rows import generate
 from nyala.spark.jobs.linked_list import verify
 from nyala.spark.jobs.reports import to_standard_error
+from nyala.spark.options import split
 
 JOBS: Mapping[str, Callable[..., Any]] = {
     "import": import_files,
@@ -100,14 +101,10 @@ def _add(
     elif name == "masters":
         parser.add_argument(flag, default="", help=text)
     elif many:
-        parser.add_argument(flag, default=[], type=_names, help=text)
+        parser.add_argument(flag, default=[], type=split, help=text)
     else:
         kind = stamp_of_text if name in TIMES else int if hint is int else str
         parser.add_argument(flag, default=parameter.default, type=kind, help=text)
-
-
-def _names(text: str) -> list[str]:
-    return [n.strip() for n in text.split(",") if n.strip()]
 
 
 def parse(name: str, words: Sequence[str], program: str, masters: str) -> dict[str, Any]:

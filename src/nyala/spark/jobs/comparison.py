@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 from nyala.client.client import connect
 from nyala.common.errors import InvalidArgument
 from nyala.spark.jobs.reports import Report
+from nyala.spark.options import split
 
 SHOWN = 20
 LEFT, RIGHT, CHANGED = "only_left", "only_right", "changed"
@@ -109,7 +110,7 @@ def compare(
 
 def _names(one: DataFrame, two: DataFrame, key: Sequence[str], columns: str) -> list[str]:
     """Return the columns to compare, beside the key; refuse two sides with different columns."""
-    asked = [c.strip() for c in columns.split(",") if c.strip()]
+    asked = split(columns)
     names = asked or [n for n in one.columns if n not in key]
     sides = [("the first", one), ("the second", two)]
     for side, frame in sides:

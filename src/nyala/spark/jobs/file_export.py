@@ -21,6 +21,7 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument
 from nyala.spark.jobs.input_files import FORMATS
 from nyala.spark.jobs.reports import Report
 from nyala.spark.jobs.tasks import run_in_tasks
+from nyala.spark.options import split
 
 SPLIT_BYTES = 256 << 20
 HOLD_S = 86_400
@@ -87,7 +88,7 @@ def export_files(
     with connect(masters) as client:
         opened = client.table(table)
         moment = at or client.now()
-        names = [c.strip() for c in columns.split(",") if c.strip()] or None
+        names = split(columns) or None
         scan = opened.scan(names, where or None, moment)
         _check_types(scan.schema, format)
         if dry_run:

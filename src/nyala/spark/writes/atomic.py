@@ -6,7 +6,6 @@ deletes the rows that it replaces in the same transaction: the commit stages tha
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -14,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from nyala.client.client import connect
 from nyala.client.write.staging import StagedPart
 from nyala.common.errors import InvalidArgument
-from nyala.common.hybrid_time import to_micros
+from nyala.common.hybrid_time import to_datetime
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import TaskStaged, abort_parts, commit_parts, say, stage_rows
 from nyala.spark.writes.task import TIMEOUT_MS
@@ -41,7 +40,7 @@ class AtomicWriter(DataSourceArrowWriter):
         """Commit the rows of all tasks."""
         options = self._options
         if self._done_at:
-            moment = datetime.fromtimestamp(to_micros(self._done_at) / 1e6, UTC).isoformat()
+            moment = to_datetime(self._done_at).isoformat()
             say(f"job {options.job_id!r} was committed at {moment}; nothing was written again")
             return
         with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:

@@ -22,7 +22,7 @@ from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.predicate import columns_of
 from nyala.common.schema import Schema
 from nyala.common.where import parse
-from nyala.spark.options import check_known, flag
+from nyala.spark.options import check_known, flag, split
 
 KIND_PREFIX = "kind."
 NAMES = (
@@ -233,4 +233,4 @@ def _kind(name: str, text: str) -> RowKinds:
         raise InvalidArgument(
             f"option {name}={text!r}: write '<op>: <column>, ...'; ops: {', '.join(OPS)}"
         )
-    return RowKinds(op.strip(), tuple(c.strip() for c in columns.split(",") if c.strip()))
+    return RowKinds(op.strip(), tuple(split(columns)))
