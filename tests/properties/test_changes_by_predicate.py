@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import nyala
 from nyala.client.modify import modification
 from nyala.testing import MiniCluster
+from tests.enough import FULL
 
 SCHEMA = pa.schema(
     [pa.field("k", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())]
@@ -93,7 +94,7 @@ def as_rows(rows):
     return [{"k": k, "a": a, "b": b} for k, (a, b) in rows.items()]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30 if FULL else 10, deadline=None)
 @given(
     ROWS,
     ROWS,

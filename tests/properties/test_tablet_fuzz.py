@@ -11,6 +11,7 @@ from tests.properties import tablet_fuzz as fuzz
 from tests.properties.support import tablet_steps as steps
 from tests.properties.support.tablet_model import WRITES
 from tests.properties.support.tablet_rows import weak_hash
+from tests.selected import first
 from tests.sim.world.files import SimDisk
 from tests.unit.tablet.support.tablet_support import Driver
 
@@ -20,7 +21,7 @@ def test_fuzzer_covers_required_number_of_operation_kinds():
 
 
 @pytest.mark.row("A3", "A5", "A7")
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", first(range(1, 5)))
 def test_thousand_random_operations_on_five_keys_equal_model(seed):
     report = fuzz.run(seed, 1000, 20)
     assert report is None, report

@@ -56,7 +56,7 @@ def test_pipes_are_utf_8_in_every_locale(locale):
 
 
 @pytest.mark.parametrize("words", [("check",), ("nothing",), ("check", "--format", "json")])
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", first([">&-", "2>&-", "<&-", "<&- >&- 2>&-"], 2))
 def test_closed_streams_are_discarded(closed, words):
     done = run(*words, closed=closed)
     assert done.returncode == (2 if "nothing" in words else 0)

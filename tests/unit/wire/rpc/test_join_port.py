@@ -27,7 +27,7 @@ from nyala.security.principal import AccessRole, server_name
 from nyala.security.signing_request import public_key_of
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import access_pb2 as pb
-from nyala.wire.tls import join_client
+from nyala.wire.tls import join_client, join_port
 from nyala.wire.tls.join_port import JoinPort
 from tests.unit.security.certificates import authority, server, server_files
 
@@ -201,7 +201,11 @@ def test_port_gives_the_authority_to_everyone_and_nothing_else_without_a_token()
     uvloop.run(scenario())
 
 
-def test_port_without_tls_or_with_an_old_version_accepts_nobody():
+def test_port_without_tls_or_with_an_old_version_accepts_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(join_port, "HANDSHAKE_S", 0.2)
+
     async def scenario():
         async with Cluster().serving() as address:
             host, port = address.split(":")
