@@ -64,6 +64,13 @@ FormatOption = Annotated[
         "binary values in base64, and NaN, Infinity and -Infinity as texts.",
     ),
 ]
+AtOption = Annotated[
+    str,
+    typer.Option(
+        help="Snapshot: a hybrid time, or a time with its zone such as 2026-01-31T12:00:00+00:00; now if not "
+        "given."
+    ),
+]
 MastersOption = Annotated[
     str,
     typer.Option(
@@ -336,3 +343,14 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
             raise fail(describe_os_error(err)) from None
 
     return run
+
+
+def moment_of(at: str) -> int | None:
+    """Return the hybrid time of `--at`; None: now.
+
+    Raises:
+        InvalidArgument: it is no time.
+    """
+    from nyala.common.hybrid_time import stamp_of_text
+
+    return None if at in ("", "0") else stamp_of_text(at)

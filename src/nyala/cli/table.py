@@ -12,10 +12,12 @@ import typer
 from nyala.cli.output import (
     ROWS,
     TABLES,
+    AtOption,
     Format,
     FormatOption,
     MastersOption,
     fail,
+    moment_of,
     print_json,
     say,
     show,
@@ -28,7 +30,6 @@ app = typer.Typer(no_args_is_help=True, help="Tables.")
 Where = Annotated[
     str, typer.Option(help="Rows, for instance: \"value > 3 and host = 'a'\"; 'true' for all.")
 ]
-At = Annotated[int, typer.Option(help="Snapshot, a hybrid time; 0 for now.")]
 After = Annotated[
     str,
     typer.Option(
@@ -103,7 +104,7 @@ def scan(
         str, typer.Option(help="Columns, separated by commas; all if not given.")
     ] = "",
     where: Annotated[str, typer.Option(help="For instance: \"value > 3 and host = 'a'\"")] = "",
-    at: Annotated[int, typer.Option(help="Snapshot, a hybrid time; 0 for now.")] = 0,
+    at: AtOption = "",
     limit: Annotated[int, typer.Option(help="Maximum number of rows; 0 for all.")] = 100,
     order: Annotated[bool, typer.Option("--order", help="Sort by primary key.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
@@ -113,13 +114,12 @@ def scan(
     from nyala.client import connect
     from nyala.common.python_values import list_of
 
+    moment = moment_of(at)
     with connect(masters) as client:
         table = client.table(name)
         names = [c.strip() for c in columns.split(",") if c.strip()] or None
         most = limit + 1 if limit > 0 and not count else limit  # one more: are there others?
-        wanted = table.scan(
-            names, where or None, at or None, None if count else most or None, order
-        )
+        wanted = table.scan(names, where or None, moment, None if count else most or None, order)
         if count:
             print(wanted.count())
             return
@@ -255,7 +255,7 @@ def delete_rows(
     name: Name,
     where: Where,
     masters: MastersOption = "",
-    at: At = 0,
+    at: AtOption = "",
     after: After = "",
     yes: Yes = False,
 ) -> None:
@@ -276,7 +276,7 @@ def update_rows(
         ),
     ],
     masters: MastersOption = "",
-    at: At = 0,
+    at: AtOption = "",
     after: After = "",
     yes: Yes = False,
 ) -> None:
@@ -296,7 +296,7 @@ def _change_rows(
     name: str,
     where: str,
     masters: str,
-    at: int,
+    at: str,
     after: str,
     yes: bool,
     values: dict[str, Any] | None,
@@ -305,14 +305,14 @@ def _change_rows(
     from nyala.client import connect
     from nyala.client.modify.values import Assignments
 
-    what = "Delete" if values is None else "Update"
+    moment, what = moment_of(at), "Delete" if values is None else "Update"
     with connect(masters) as client:
         table = client.table(name)
         if values is not None:
             Assignments(table.definition, values)
-        if after and not at:
+        if after and moment is None:
             raise fail("--after belongs to a snapshot; give --at of the same call too", 2)
-        with table.hold(at or None) as hold:
+        with table.hold(moment) as hold:
             found = table.scan(where=where, at=hold.at).count()
             asked = f"{what} {found:,} of {table.scan(at=hold.at).count():,} rows of table {name}?"
             if not (yes or typer.confirm(asked)):

@@ -39,8 +39,8 @@ class RowGetter:
         if isinstance(single, str | bytes | int | float):
             example = ", ".join(f"{name!r}: ..." for name in key_names(schema))
             raise InvalidArgument(
-                f"the key {single!r} is a {type(single).__name__}; pass a dict of the key columns, "
-                f"{{{example}}}, or a list of them"
+                f"a key is a dict of the key columns, not {single!r}; pass {{{example}}}, or a list of such "
+                "dicts"
             )
         tablet = None
         if isinstance(key, Mapping):

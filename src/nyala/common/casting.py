@@ -38,7 +38,8 @@ _HINTS = {
     (
         "float",
         "decimal",
-    ): "binary fractions are not decimal ones; convert with a rounding you choose",
+    ): "binary fractions are not decimal ones; pass decimal.Decimal values, or cast the column to a decimal "
+    "type first, which rounds",
     (
         "decimal",
         "float",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import MastersOption, fail, say, stays, verb
+from nyala.cli.output import MastersOption, fail, moment_of, say, stays, verb
 
 
 @verb
@@ -44,13 +44,12 @@ def restore(
     from nyala.backup.restore import RestoreOptions, Restoring
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
-    from nyala.common.hybrid_time import stamp_of_text
 
     names = table or tables_in(folder)
     if new_name and len(names) > 1:
         raise fail(f"--as names one table, and there are several: {', '.join(names)}", 2)
     options = RestoreOptions(
-        name=new_name, at=stamp_of_text(at) if at else None, replicas=replicas, verify=verify, dry_run=dry_run
+        name=new_name, at=moment_of(at), replicas=replicas, verify=verify, dry_run=dry_run
     )  # fmt: skip
     connection = Connection(masters, ClientOptions())
     try:

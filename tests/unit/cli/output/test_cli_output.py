@@ -193,6 +193,8 @@ AT = ["--address", "127.0.0.1:2", "--masters", "127.0.0.1:1"]
         (["table", "list", "--masters", "nonsense"], 2, "'nonsense' is not an address"),
         (["table", "list", "--format", "xml"], 2, "xml"),
         (["tabel"], 2, "Did you mean 'table', 'tablet'?"),
+        (["tables"], 2, "table list'?"),
+        (["table", "scan", "t", "--at", "yesterday", *AT[2:]], 2, "'yesterday' is no time"),
         (["ksck"], 2, "cluster ksck'?"),
         (["table", "list", "--formt", "csv"], 2, "--format"),
         (["up", "--dir", "/dev/null"], 1, "name another path"),
