@@ -103,6 +103,32 @@ def test_bad_lines_end_an_import_or_are_kept_with_their_numbers(spark, client, w
         import_files(spark, str(path), "t", **how)
 
 
+def test_files_with_different_columns_are_imported_as_a_whole_and_once(
+    spark, client, where, tmp_path
+):
+    columns = pa.schema(
+        [pa.field("k", pa.int64(), nullable=False), ("a", pa.string()), ("b", pa.string())]
+    )
+    made = client.create_table("t", columns, ["k"], replicas=1)
+    made.upsert([{"k": n, "a": "old", "b": "old"} for n in (1, 2)])
+    for folder, column in (("p", "a"), ("q", "b")):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        (tmp_path / "in" / folder / "x.csv").write_text(f"k,{column}\n1,new\nx,bad\n")
+    names = str(tmp_path / "in")
+    with pytest.raises(Exception, match="line 3"):
+        import_files(spark, names, "t", **where)
+    assert {v for row in content(made).to_pylist() for v in row.values()} == {1, 2, "old"}
+    before = client.now()
+    for number in range(2):
+        bad = tmp_path / f"bad{number}"
+        done = import_files(spark, names, "t", **where, bad=str(bad), job_id="two groups")
+        assert (done.bad_lines, len(list(bad.iterdir()))) == (2, 2) if not number else True
+    assert content(made).to_pylist() == [
+        {"k": 1, "a": "new", "b": "new"}, {"k": 2, "a": "old", "b": "old"},
+    ]  # fmt: skip
+    assert len(set(made.changes(before, net=False).to_arrow()["_timestamp"].to_pylist())) == 1
+
+
 def test_comparison_finds_planted_differences(spark, client, table, where, tmp_path):
     folder = str(tmp_path / "out")
     export_files(spark, "jobs", folder, **where)
