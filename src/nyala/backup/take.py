@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from nyala.backup.chain import Chain, chains_of, note_latest
+from nyala.backup.chain import newest_chain, note_latest
 from nyala.backup.describe import definition_of
 from nyala.backup.folders import (
+    MANIFEST,
     element_folders,
     locked,
     remove_unfinished,
@@ -121,15 +122,9 @@ class Taking:
     def _before(self, table: Table, full: bool) -> Element | None:
         """Return the element that the next one continues; None: it will be a full one."""
         folder = table_folder(self._root, table.name)
-        if not any(element_folders(folder)):
+        if full or not any((p / MANIFEST).exists() for p in element_folders(folder)):
             return None
-        try:
-            chains: list[Chain] = chains_of(self._root, table.name)
-        except InvalidArgument:  # unfinished elements only
-            return None
-        if full:
-            return None
-        last = chains[-1].elements[-1]
+        last = newest_chain(self._root, table.name).elements[-1]
         if last.table_id != table.id:
             raise InvalidArgument(
                 f"table {table.name!r} has the id {table.id}, and the backups in {folder} are of another "

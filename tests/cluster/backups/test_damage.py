@@ -174,6 +174,40 @@ def test_prune_removes_whole_old_chains(backups):
 
 
 @pytest.mark.full
+def test_a_new_chain_can_be_begun_whatever_became_of_the_old_one(backups):
+    table = filled(backups)
+    [first] = backups.take("t")
+    table.upsert([{"k": 1, "v": "new"}])
+    manifest = folders.table_folder(backups.root, "t") / first.id / folders.MANIFEST
+    manifest.write_text("{}")
+    with pytest.raises(Corrupt):
+        backups.take("t")
+    [second] = backups.take("t", full=True)
+    assert backups.restore("t", name="u").at == second.until
+    with pytest.raises(Corrupt):
+        backups.restore("t", name="v", at=first.until)
+    assert backups.take("t")[0].previous == second.id
+    assert len(retention.prune(backups.root, "t", keep=1)) == 1
+    assert len(chain.chains_of(backups.root, "t")) == 1
+
+
+@pytest.mark.full
+def test_a_chain_is_not_removed_while_it_is_restored(backups):
+    filled(backups)
+    [first] = backups.take("t")
+    backups.take("t", full=True)
+
+    def run(table, loads):
+        with pytest.raises(Unavailable, match="restores from"):
+            retention.prune(backups.root, "t", keep=1)
+        return sum(load.load_file(one, table) for one in loads)
+
+    restoring = Restoring(backups.connection, backups.root, run=run)
+    assert restoring.restore("t", RestoreOptions(name="u", at=first.until)).rows == 100
+    assert len(retention.prune(backups.root, "t", keep=1)) == 1
+
+
+@pytest.mark.full
 def test_plan_only_writes_nothing(backups):
     filled(backups)
     made = Taking(backups.connection, backups.root).take(["t"], TakeOptions(dry_run=True))
