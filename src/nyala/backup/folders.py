@@ -95,8 +95,6 @@ def locked(folder: Path) -> Iterator[None]:
 def in_use(folder: Path, *, by_removal: bool = False) -> Iterator[None]:
     """Keep elements from being removed while some are read in the block.
 
-    Where the file system has no locks of folders, nothing is kept from anything.
-
     Args:
         folder: of a table's backups.
         by_removal: the block removes elements, so nobody may read them.
@@ -104,18 +102,31 @@ def in_use(folder: Path, *, by_removal: bool = False) -> Iterator[None]:
     Raises:
         Unavailable: another process reads them, or removes some.
     """
+    what = "restores from" if by_removal else "removes some of"
+    text = f"another process {what} the backups in {folder}; wait for its end, then run this again"
+    with folder_locked(folder, text, shared=not by_removal):
+        yield
+
+
+@contextmanager
+def folder_locked(folder: Path, text: str, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock of a folder itself in the block; a file system without such locks gives none.
+
+    Args:
+        folder: the folder.
+        text: of the error.
+        shared: several processes may hold it so.
+
+    Raises:
+        Unavailable: another process holds it.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(
-                descriptor, (fcntl.LOCK_EX if by_removal else fcntl.LOCK_SH) | fcntl.LOCK_NB
-            )
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as err:
             if err.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                what = "restores from" if by_removal else "removes some of"
-                raise Unavailable(
-                    f"another process {what} the backups in {folder}; wait for its end, then run this again"
-                ) from None
+                raise Unavailable(text) from None
         yield
     finally:
         os.close(descriptor)

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.spark.jobs.commands import parse
-from nyala.spark.jobs.file_export import json_lines
+from nyala.spark.jobs.file_export import json_lines, partial_folder
 from nyala.spark.jobs.file_import import ImportPlan, read_file
 from nyala.spark.jobs.input_files import check_columns, list_files, schema_of
 from nyala.spark.jobs.text_lines import parser_of, read_lines
@@ -170,6 +170,24 @@ def test_files_that_cannot_be_imported_are_refused(tmp_path):
     (tmp_path / "empty" / "c.csv").write_text("k\n1\n")
     with pytest.raises(InvalidArgument, match="several formats"):
         list_files(str(tmp_path / "empty"))
+
+
+def test_two_exports_do_not_write_to_one_folder(tmp_path):
+    target = tmp_path / "out"
+    with partial_folder(target) as first:
+        (first / "part").write_text("first")
+        with pytest.raises(Unavailable, match="another export writes to"), partial_folder(target):
+            pass
+        assert (first / "part").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    with pytest.raises(AlreadyPresent), partial_folder(target):
+        pass
+    early = tmp_path / "early"
+    (tmp_path / "early.partial").mkdir()
+    (tmp_path / "early.partial" / "part").write_text("begun")
+    with partial_folder(early):
+        pass
+    assert list(early.iterdir()) == []
 
 
 def test_columns_are_inferred(tmp_path):
