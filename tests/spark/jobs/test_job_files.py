@@ -7,8 +7,10 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PythonException
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
+from nyala.spark.jobs import commands
 from nyala.spark.jobs.commands import parse
 from nyala.spark.jobs.file_export import json_lines, partial_folder
 from nyala.spark.jobs.file_import import ImportPlan, read_file
@@ -219,3 +221,23 @@ def test_command_lines_are_checked():
         parse("import", ["a.csv"], "x", "m:1")
     with pytest.raises(InvalidArgument, match="name the masters"):
         parse("checksum", ["t"], "x", "")
+
+
+def test_an_error_of_a_task_is_one_message(monkeypatch, capsys):
+    trace = "thrown from the worker:\nTraceback (most recent call last):\n  File x\n"
+
+    def ended(text):
+        def run(name, arguments, session):
+            raise PythonException(trace + text)
+
+        monkeypatch.setattr(commands, "run", run)
+        return commands.main(["checksum", "t"], "x", "m:1", lambda: None)
+
+    for text, status, shown in (
+        ("nyala.common.errors.InvalidArgument: a.csv: line 2: [X]\n", 2, "a.csv: line 2: [X]"),
+        ("nyala.client.results.RowErrors: 1 of 2 rows [Y]", 1, "1 of 2 rows [Y]"),
+    ):
+        assert ended(text) == status
+        assert capsys.readouterr().err == f"nyala: a task failed: {shown}\n"
+    with pytest.raises(PythonException, match="other"):
+        ended("ValueError: other")
