@@ -114,6 +114,8 @@ class Taking:
                 self._element(table, before, until, options)
                 for table, before in zip(tables, befores, strict=True)
             ]
+            if not options.dry_run:  # of all tables or of none, as far as one process can tell
+                made = [self._complete(element) for element in made]
             if options.keep_history_s and not options.dry_run:
                 for table in tables:  # it is not released: it expires
                     table.hold(until, options.keep_history_s)
@@ -145,7 +147,7 @@ class Taking:
     def _element(
         self, table: Table, before: Element | None, until: int, options: TakeOptions
     ) -> Element:
-        """Write one element."""
+        """Return one element, whose files are written, and which has no manifest yet."""
         connection = self._connection
         opened = connection.run(connection.core.open_table(table.name))
         kind = FULL if before is None else INCREMENTAL
@@ -165,7 +167,7 @@ class Taking:
         self._report(f"{table.name}: {kind} backup, {len(parts)} files")
         files = [] if options.dry_run else self._run(parts)
         rows = 0 if options.dry_run else table.scan(at=until).count()
-        element = Element(
+        return Element(
             id=folder.name, kind=kind, table=table.name, table_id=table.id,
             since=0 if before is None else before.until, until=until,
             previous="" if before is None else before.id,
@@ -173,13 +175,16 @@ class Taking:
             rows_at_end=rows, definition=definition_of(connection, opened),
             intervals=tuple(_with_files(intervals, files)),
         )  # fmt: skip
-        if options.dry_run:
-            return element
+
+    def _complete(self, element: Element) -> Element:
+        """Write the manifest of an element, durably; return it with its checksum."""
+        folder = table_folder(self._root, element.table) / element.id
         sync_folder(folder)
-        element = write(folder, element)
-        note_latest(folder.parent, element)
-        self._report(f"{table.name}: {kind} backup, {element.bytes:,} bytes, as of {until}")
-        return element
+        written = write(folder, element)
+        note_latest(folder.parent, written)
+        what = f"{element.kind} backup, {element.bytes:,} bytes, as of {element.until}"
+        self._report(f"{element.table}: {what}")
+        return written
 
     def _epochs(
         self, opened: OpenTable, before: Element | None, until: int

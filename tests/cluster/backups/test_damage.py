@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nyala.backup import chain, folders, load, retention
+from nyala.backup import chain, folders, load, retention, take
 from nyala.backup.restore import MARK, SUFFIX, RestoreOptions, Restoring
 from nyala.backup.take import TakeOptions, Taking
 from nyala.common.errors import BadVersion, Corrupt, InvalidArgument, Unavailable
@@ -205,6 +205,26 @@ def test_a_chain_is_not_removed_while_it_is_restored(backups):
     restoring = Restoring(backups.connection, backups.root, run=run)
     assert restoring.restore("t", RestoreOptions(name="u", at=first.until)).rows == 100
     assert len(retention.prune(backups.root, "t", keep=1)) == 1
+
+
+@pytest.mark.full
+def test_a_backup_of_several_tables_that_fails_is_none_of_any(backups):
+    filled(backups)
+    filled(backups, "u")
+    names = iter(["t", "u"])
+
+    def run(parts):
+        if next(names) == "u":
+            raise OSError("the disk is full")
+        return take.run_in_threads(backups.connection, parts)
+
+    with pytest.raises(OSError, match="full"):
+        Taking(backups.connection, backups.root, run).take(["t", "u"], TakeOptions())
+    for name in ("t", "u"):
+        with pytest.raises(InvalidArgument, match="have not ended"):
+            backups.restore(name, name="v")
+    first, second = backups.take("t", "u")
+    assert (first.kind, first.until) == ("full", second.until)
 
 
 @pytest.mark.full
