@@ -51,9 +51,10 @@ def prune(
         )
     if keep is not None and keep < 1:
         raise InvalidArgument(f"keep={keep}: at least the newest chain stays; give 1 or more")
-    newest_chain(root, table)
+    chain_names(root, table)
     folder = table_folder(root, table)
     with locked(folder):
+        newest = newest_chain(root, table).elements[-1]
         chains = chain_names(root, table)
         gone = []
         for number, names in enumerate(chains[:-1]):
@@ -66,7 +67,7 @@ def prune(
         ]
         if not dry_run:
             with in_use(folder, by_removal=True):
-                note_latest(folder, newest_chain(root, table).elements[-1])
+                note_latest(folder, newest)
                 for name in (n for names in gone for n in reversed(names)):
                     remove_element(folder / name)
                 kept = next(names[0] for names in chains if names not in gone)
