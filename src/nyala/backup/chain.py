@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nyala.backup.folders import LATEST, MANIFEST, element_folders, put, table_folder, tables_in
-from nyala.backup.manifest import FULL, Element, read
+from nyala.backup.manifest import FULL, Element, read, time_of
 from nyala.common.errors import BadChecksum, Corrupt, InvalidArgument
 from nyala.common.hybrid_time import to_datetime
 
@@ -39,18 +39,9 @@ class Chain:
         """The latest moment that it can restore, a hybrid time."""
         return self.elements[-1].until
 
-    def through(self, at: int) -> "Chain":
-        """Return its elements that a restore at a time needs.
-
-        Args:
-            at: hybrid time between its ends.
-        """
-        needed = [e for e in self.elements if e.since < at]
-        return Chain(self.folder, tuple(needed))
-
 
 def chains_of(root: Path, table: str) -> list[Chain]:
-    """Return the chains of a table, in order of time.
+    """Return all chains of a table, in order of time.
 
     Args:
         root: folder of the backups.
@@ -61,31 +52,87 @@ def chains_of(root: Path, table: str) -> list[Chain]:
         Corrupt: a manifest is missing or damaged, or an element is missing.
     """
     folder = table_folder(root, table)
-    elements = [read(p) for p in element_folders(folder) if (p / MANIFEST).exists()]
-    _check_latest(folder, elements)
-    if not elements:
-        names = ", ".join(tables_in(root))
-        raise InvalidArgument(
-            f"{root} has no backup of table {table!r}; it has backups of: {names}"
+    chains = [read_chain(folder, names) for names in chain_names(root, table)]
+    _check_latest(folder, chains[-1].elements)
+    return chains
+
+
+def newest_chain(root: Path, table: str) -> Chain:
+    """Return the newest chain of a table; damage of others does not matter.
+
+    Args:
+        root: folder of the backups.
+        table: name of the table.
+
+    Raises:
+        InvalidArgument: no backup of this table.
+        Corrupt: a manifest of it is missing or damaged, or an element is missing.
+    """
+    folder = table_folder(root, table)
+    chain = read_chain(folder, chain_names(root, table)[-1])
+    _check_latest(folder, chain.elements)
+    return chain
+
+
+def chain_names(root: Path, table: str) -> list[list[str]]:
+    """Return the ids of the elements of each chain, in order of time; their manifests are not read.
+
+    Args:
+        root: folder of the backups.
+        table: name of the table.
+
+    Raises:
+        InvalidArgument: no backup of this table.
+        Corrupt: `latest.json` names an element, and there is none.
+    """
+    folder = table_folder(root, table)
+    names = [p.name for p in element_folders(folder) if (p / MANIFEST).exists()]
+    if not names:
+        _check_latest(folder, ())
+        known = tables_in(root)
+        why = (
+            "only backups that have not ended; take one: nyala backup"
+            if table in known
+            else f"backups of: {', '.join(known)}"
         )
-    chains: list[list[Element]] = []
-    for element in elements:
-        if element.kind == FULL:
-            chains.append([element])
-            continue
-        before = chains[-1][-1] if chains else None
-        known = ("", "") if before is None else (before.id, before.checksum)
-        if known != (element.previous, element.previous_checksum):
+        raise InvalidArgument(f"{root} has no backup of table {table!r}; it has {why}")
+    chains: list[list[str]] = []
+    for name in names:
+        if not chains or name.endswith(FULL):
+            chains.append([])
+        chains[-1].append(name)
+    return chains
+
+
+def read_chain(folder: Path, names: Sequence[str]) -> Chain:
+    """Return a chain, or the beginning of one.
+
+    Args:
+        folder: of the table's backups.
+        names: ids of its elements, in order of time.
+
+    Raises:
+        Corrupt: a manifest is damaged, or an element is missing or was replaced.
+    """
+    elements: list[Element] = []
+    for name in names:
+        element = read(folder / name)
+        before = ("", "") if not elements else (elements[-1].id, elements[-1].checksum)
+        if element.id != name or before != (element.previous, element.previous_checksum):
             raise Corrupt(
-                f"element {element.previous} of {folder} is missing or was replaced, and {element.id} "
-                "continues it; restore its folder from a copy of the backup"
+                f"element {element.previous or element.id} of {folder} is missing or was replaced, and "
+                f"{name} continues it; restore its folder from a copy of the backup"
             )
-        chains[-1].append(element)
-    return [Chain(folder, tuple(c)) for c in chains]
+        elements.append(element)
+    return Chain(folder, tuple(elements))
 
 
 def _check_latest(folder: Path, elements: Sequence[Element]) -> None:
     """Refuse a folder whose newest element is missing.
+
+    Args:
+        folder: of the table's backups.
+        elements: of its newest chain.
 
     Raises:
         Corrupt: `latest.json` names an element that is not there, or cannot be read.
@@ -98,7 +145,12 @@ def _check_latest(folder: Path, elements: Sequence[Element]) -> None:
         raise Corrupt(
             f"{path} cannot be read ({err}); restore it from a copy of the backup"
         ) from err
-    if known is not None and known not in [(e.id, e.checksum) for e in elements]:
+    if known is None or known in [(e.id, e.checksum) for e in elements]:
+        return
+    older = (
+        bool(elements) and known[0] < elements[0].id
+    )  # the next chain was begun, and not recorded yet
+    if not (older and (folder / known[0] / MANIFEST).exists()):
         raise Corrupt(
             f"element {known[0]} of {folder} is missing or was replaced; restore its folder from a copy of "
             "the backup"
@@ -115,23 +167,27 @@ def note_latest(folder: Path, element: Element) -> None:
     put(folder / LATEST, json.dumps({"id": element.id, "checksum": element.checksum}))
 
 
-def chain_at(chains: Sequence[Chain], at: int | None) -> Chain:
+def chain_at(root: Path, table: str, at: int | None) -> Chain:
     """Return the chain that restores a moment, without the elements that it does not need for it.
 
     Args:
-        chains: of a table, in order of time.
+        root: folder of the backups.
+        table: name of the table.
         at: hybrid time; None: the latest that can be restored.
 
     Raises:
         InvalidArgument: no chain contains the moment; the message has those that can be restored.
+        Corrupt: a manifest of these elements is damaged, or one is missing; damage of others does not matter.
     """
     if at is None:
-        return chains[-1]
+        return newest_chain(root, table)
+    chains = [[(name, time_of(name)) for name in names] for names in chain_names(root, table)]
     for chain in reversed(chains):
-        if chain.since <= at <= chain.until:
-            return chain.through(at)
+        if chain[0][1] <= at <= chain[-1][1]:
+            number = next(n for n, (_, until) in enumerate(chain) if at <= until)
+            return read_chain(table_folder(root, table), [name for name, _ in chain[: number + 1]])
     spans = "; ".join(
-        f"{c.since} ({shown(c.since)}) to {c.until} ({shown(c.until)})" for c in chains
+        f"{c[0][1]} ({shown(c[0][1])}) to {c[-1][1]} ({shown(c[-1][1])})" for c in chains
     )
     raise InvalidArgument(
         f"these backups do not contain the moment {at} ({shown(at)}); they contain: {spans}"

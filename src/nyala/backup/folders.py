@@ -2,11 +2,15 @@
 
 A folder of backups has one folder for each table. In it are the elements, one folder each, with data files
 and a manifest, which is written last: a folder without it is no element. `latest.json` has id and checksum
-of the newest element; the process that adds or removes elements holds `.lock`.
+of the newest element; the process that adds or removes elements holds `.lock`. Folders with other names are
+not nyala's: they are neither read nor removed.
 """
 
+import errno
 import fcntl
+import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +22,8 @@ from nyala.common.errors import InvalidArgument, Unavailable
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
 LOCK = ".lock"
+ELEMENT = re.compile(r"[0-9]{20}-(full|incremental)")
+"""Name of the folder of an element, its id."""
 MAX_FOLDER_NAME = 240
 """Bytes of a folder's name, less than what file systems allow."""
 
@@ -48,7 +54,11 @@ def tables_in(root: Path) -> list[str]:
     """
     if not root.is_dir():
         raise InvalidArgument(f"{root}: there is no such folder; name a folder of backups")
-    found = sorted(unquote(p.name) for p in root.iterdir() if (p / LOCK).exists())
+    found = sorted(
+        unquote(p.name)
+        for p in root.iterdir()
+        if (p / LOCK).exists() or any((e / MANIFEST).exists() for e in element_folders(p))
+    )
     if not found:
         raise InvalidArgument(
             f"{root} has no backups; name the folder that was given to nyala backup"
@@ -58,7 +68,9 @@ def tables_in(root: Path) -> list[str]:
 
 def element_folders(folder: Path) -> list[Path]:
     """Return the folders of the elements of a table, complete or not, in order of time."""
-    return sorted(p for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if ELEMENT.fullmatch(p.name) and p.is_dir())
 
 
 @contextmanager
@@ -77,6 +89,47 @@ def locked(folder: Path) -> Iterator[None]:
                 f"another process works on the backups in {folder}; wait for its end, then run this again"
             ) from None
         yield
+
+
+@contextmanager
+def in_use(folder: Path, *, by_removal: bool = False) -> Iterator[None]:
+    """Keep elements from being removed while some are read in the block.
+
+    Args:
+        folder: of a table's backups.
+        by_removal: the block removes elements, so nobody may read them.
+
+    Raises:
+        Unavailable: another process reads them, or removes some.
+    """
+    what = "restores from" if by_removal else "removes some of"
+    text = f"another process {what} the backups in {folder}; wait for its end, then run this again"
+    with folder_locked(folder, text, shared=not by_removal):
+        yield
+
+
+@contextmanager
+def folder_locked(folder: Path, text: str, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock of a folder itself in the block; a file system without such locks gives none.
+
+    Args:
+        folder: the folder.
+        text: of the error.
+        shared: several processes may hold it so.
+
+    Raises:
+        Unavailable: another process holds it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError as err:
+            if err.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise Unavailable(text) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
@@ -112,9 +165,37 @@ def remove_element(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def remove_unfinished(folder: Path) -> int:
-    """Remove the folders of backups that have not ended; return their number. Call it under the lock."""
-    unfinished = [p for p in element_folders(folder) if not (p / MANIFEST).exists()]
+def newest_known(folder: Path) -> str:
+    """Return the id of the newest element that was completed; empty: there is none.
+
+    Raises:
+        OSError, ValueError, LookupError, TypeError: `latest.json` is damaged.
+    """
+    path = folder / LATEST
+    if path.exists():
+        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+    return max((p.name for p in element_folders(folder) if (p / MANIFEST).exists()), default="")
+
+
+def remove_unfinished(folder: Path, oldest: str = "") -> int:
+    """Remove what backups that have not ended left, and removals; return the number of folders.
+
+    A folder without a manifest between elements that were completed stays: its manifest was lost.
+    Call it under the lock.
+
+    Args:
+        folder: of a table's backups.
+        oldest: id of the oldest element that stays.
+    """
+    try:
+        newest = newest_known(folder)
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
+    unfinished = [
+        p
+        for p in element_folders(folder)
+        if not (p / MANIFEST).exists() and not oldest <= p.name <= newest
+    ]
     for path in unfinished:
         remove_element(path)
     return len(unfinished)

@@ -63,7 +63,7 @@ def _batches(load: FileLoad) -> Iterator[pa.RecordBatch]:
                 made = to_target(load, batch)
                 if made.num_rows:
                     yield made
-    except (KeyError, pa.ArrowException) as err:
+    except (KeyError, OSError, pa.ArrowException) as err:
         raise Corrupt(f"{load.path} cannot be read: {err}") from err
 
 

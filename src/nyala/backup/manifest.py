@@ -106,6 +106,11 @@ def element_id(kind: str, until: int) -> str:
     return f"{until:020d}-{kind}"
 
 
+def time_of(name: str) -> int:
+    """Return the time of an id, `Element.until`."""
+    return int(name.partition("-")[0])
+
+
 def write(folder: Path, element: Element) -> Element:
     """Write a manifest durably, which completes its element; return it with its checksum.
 

@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from nyala.backup.chain import Chain, chain_at, chains_of, check_files
+from nyala.backup.chain import Chain, chain_at, check_files
 from nyala.backup.definition import table_spec
+from nyala.backup.folders import in_use
 from nyala.backup.load import FileLoad, load_file
 from nyala.backup.manifest import BackupFile, Interval
 from nyala.backup.take import AT_ONCE, Report
@@ -100,8 +101,14 @@ class Restoring:
             AlreadyPresent: a table has the name; nothing was written.
             Corrupt: files are missing or were altered; nothing was written. Or the restored table does not
                 have the number of rows that the backup states.
+            Unavailable: another process removes backups of the table.
         """
-        chain = chain_at(chains_of(self._root, table), options.at)
+        chain = chain_at(self._root, table, options.at)
+        with in_use(chain.folder):
+            return self._restore(chain, table, options)
+
+    def _restore(self, chain: Chain, table: str, options: RestoreOptions) -> Restored:
+        """Restore a table from a chain that nobody removes meanwhile."""
         at = chain.until if options.at is None else as_stamp(options.at)
         name = options.name or table
         files, size = check_files([chain], contents=options.verify)

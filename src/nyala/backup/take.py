@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from nyala.backup.chain import Chain, chains_of, note_latest
+from nyala.backup.chain import newest_chain, note_latest
 from nyala.backup.describe import definition_of
 from nyala.backup.folders import (
+    MANIFEST,
     element_folders,
     locked,
     remove_unfinished,
@@ -113,6 +114,8 @@ class Taking:
                 self._element(table, before, until, options)
                 for table, before in zip(tables, befores, strict=True)
             ]
+            if not options.dry_run:  # of all tables or of none, as far as one process can tell
+                made = [self._complete(element) for element in made]
             if options.keep_history_s and not options.dry_run:
                 for table in tables:  # it is not released: it expires
                     table.hold(until, options.keep_history_s)
@@ -121,15 +124,9 @@ class Taking:
     def _before(self, table: Table, full: bool) -> Element | None:
         """Return the element that the next one continues; None: it will be a full one."""
         folder = table_folder(self._root, table.name)
-        if not any(element_folders(folder)):
+        if full or not any((p / MANIFEST).exists() for p in element_folders(folder)):
             return None
-        try:
-            chains: list[Chain] = chains_of(self._root, table.name)
-        except InvalidArgument:  # unfinished elements only
-            return None
-        if full:
-            return None
-        last = chains[-1].elements[-1]
+        last = newest_chain(self._root, table.name).elements[-1]
         if last.table_id != table.id:
             raise InvalidArgument(
                 f"table {table.name!r} has the id {table.id}, and the backups in {folder} are of another "
@@ -150,7 +147,7 @@ class Taking:
     def _element(
         self, table: Table, before: Element | None, until: int, options: TakeOptions
     ) -> Element:
-        """Write one element."""
+        """Return one element, whose files are written, and which has no manifest yet."""
         connection = self._connection
         opened = connection.run(connection.core.open_table(table.name))
         kind = FULL if before is None else INCREMENTAL
@@ -170,7 +167,7 @@ class Taking:
         self._report(f"{table.name}: {kind} backup, {len(parts)} files")
         files = [] if options.dry_run else self._run(parts)
         rows = 0 if options.dry_run else table.scan(at=until).count()
-        element = Element(
+        return Element(
             id=folder.name, kind=kind, table=table.name, table_id=table.id,
             since=0 if before is None else before.until, until=until,
             previous="" if before is None else before.id,
@@ -178,13 +175,16 @@ class Taking:
             rows_at_end=rows, definition=definition_of(connection, opened),
             intervals=tuple(_with_files(intervals, files)),
         )  # fmt: skip
-        if options.dry_run:
-            return element
+
+    def _complete(self, element: Element) -> Element:
+        """Write the manifest of an element, durably; return it with its checksum."""
+        folder = table_folder(self._root, element.table) / element.id
         sync_folder(folder)
-        element = write(folder, element)
-        note_latest(folder.parent, element)
-        self._report(f"{table.name}: {kind} backup, {element.bytes:,} bytes, as of {until}")
-        return element
+        written = write(folder, element)
+        note_latest(folder.parent, written)
+        what = f"{element.kind} backup, {element.bytes:,} bytes, as of {element.until}"
+        self._report(f"{element.table}: {what}")
+        return written
 
     def _epochs(
         self, opened: OpenTable, before: Element | None, until: int

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nyala.backup import chain, folders, load, retention
+from nyala.backup import chain, folders, load, retention, take
 from nyala.backup.restore import MARK, SUFFIX, RestoreOptions, Restoring
 from nyala.backup.take import TakeOptions, Taking
 from nyala.common.errors import BadVersion, Corrupt, InvalidArgument, Unavailable
@@ -171,6 +171,60 @@ def test_prune_removes_whole_old_chains(backups):
     assert [c.since for c in chain.chains_of(backups.root, "t")] == [c.since for c in chains[1:]]
     assert len(retention.prune(backups.root, "t", keep=1)) == 1
     assert backups.restore("t", name="u").at == chains[2].until
+
+
+@pytest.mark.full
+def test_a_new_chain_can_be_begun_whatever_became_of_the_old_one(backups):
+    table = filled(backups)
+    [first] = backups.take("t")
+    table.upsert([{"k": 1, "v": "new"}])
+    manifest = folders.table_folder(backups.root, "t") / first.id / folders.MANIFEST
+    manifest.write_text("{}")
+    with pytest.raises(Corrupt):
+        backups.take("t")
+    [second] = backups.take("t", full=True)
+    assert backups.restore("t", name="u").at == second.until
+    with pytest.raises(Corrupt):
+        backups.restore("t", name="v", at=first.until)
+    assert backups.take("t")[0].previous == second.id
+    assert len(retention.prune(backups.root, "t", keep=1)) == 1
+    assert len(chain.chains_of(backups.root, "t")) == 1
+
+
+@pytest.mark.full
+def test_a_chain_is_not_removed_while_it_is_restored(backups):
+    filled(backups)
+    [first] = backups.take("t")
+    backups.take("t", full=True)
+
+    def run(table, loads):
+        with pytest.raises(Unavailable, match="restores from"):
+            retention.prune(backups.root, "t", keep=1)
+        return sum(load.load_file(one, table) for one in loads)
+
+    restoring = Restoring(backups.connection, backups.root, run=run)
+    assert restoring.restore("t", RestoreOptions(name="u", at=first.until)).rows == 100
+    assert len(retention.prune(backups.root, "t", keep=1)) == 1
+
+
+@pytest.mark.full
+def test_a_backup_of_several_tables_that_fails_is_none_of_any(backups):
+    filled(backups)
+    filled(backups, "u")
+    names = iter(["t", "u"])
+
+    def run(parts):
+        if next(names) == "u":
+            raise OSError("the disk is full")
+        return take.run_in_threads(backups.connection, parts)
+
+    with pytest.raises(OSError, match="full"):
+        Taking(backups.connection, backups.root, run).take(["t", "u"], TakeOptions())
+    for name in ("t", "u"):
+        with pytest.raises(InvalidArgument, match="have not ended"):
+            backups.restore(name, name="v")
+    first, second = backups.take("t", "u")
+    assert (first.kind, first.until) == ("full", second.until)
 
 
 @pytest.mark.full

@@ -7,10 +7,13 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PythonException
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
+from nyala.spark.jobs import commands
 from nyala.spark.jobs.commands import parse
-from nyala.spark.jobs.file_export import json_lines
+from nyala.spark.jobs.file_export import json_lines, partial_folder
+from nyala.spark.jobs.file_import import ImportPlan, read_file
 from nyala.spark.jobs.input_files import check_columns, list_files, schema_of
 from nyala.spark.jobs.text_lines import parser_of, read_lines
 
@@ -54,6 +57,70 @@ def test_bad_lines_of_json_are_found_with_their_numbers():
     assert math.isnan(rows[0]["x"])
 
 
+def test_an_open_quote_takes_no_other_lines():
+    text = b'1,"a,,\n2,b,,\n3,"c"",,\n4,"d",,\r\n5,"e'
+    rows, bad = read(text, "csv")
+    assert ([r["k"] for r in rows], [number for number, _ in bad]) == ([2, 4], [1, 3, 5])
+    two = pa.schema([("k", pa.int64()), ("s", pa.string())])
+    rows, bad = read(b'1,"abc\n2,x\n3,def"\n4,y\n', "csv", two)
+    assert ([r["k"] for r in rows], [number for number, _ in bad]) == ([2, 3, 4], [1])
+    rows, bad = read(b'1,a\n\n2,"b', "csv", two)
+    assert ([r["k"] for r in rows], [number for number, _ in bad]) == ([1], [3])
+
+
+def test_a_line_with_two_rows_is_bad():
+    two = pa.schema([("k", pa.int64()), ("s", pa.string())])
+    rows, bad = read(b"1,a\r2,b\n3,c\r\n", "csv", two)
+    assert ([r["k"] for r in rows], [number for number, _ in bad]) == ([3], [1])
+    rows, bad = read(b'{"k":1}{"k":2}\n\n{"k":3}\n', "json", two)
+    assert ([r["k"] for r in rows], [number for number, _ in bad]) == ([3], [1])
+    rows, bad = read(b'{"k":3}\n{"k":\n4}\n', "json", two)
+    assert ([r["k"] for r in rows], [number for number, _ in bad]) == ([3], [2, 3])
+
+
+def test_a_line_without_a_value_that_is_needed_is_bad():
+    needed = pa.schema([pa.field("k", pa.int64(), nullable=False), ("s", pa.string())])
+    assert read(b"1,a\n,b\n", "csv", needed)[1] == [(2, ",b")]
+    assert read(b'{"k":1}\n{"s":"b"}\n{"k":null}\n', "json", needed)[1] == [
+        (2, '{"s":"b"}'), (3, '{"k":null}'),
+    ]  # fmt: skip
+
+
+def test_times_have_a_zone_if_their_column_has_one():
+    times = pa.schema(
+        [("k", pa.int64()), ("n", pa.timestamp("us")), ("z", pa.timestamp("us", "UTC"))]
+    )
+    values = ["2026-01-01T02:00:00", "2026-01-01T02:00:00+02:00", "2026-01-01T02:00:00Z"]
+    csv = "".join(f"1,{v},\n" for v in values) + "".join(f"2,,{v}\n" for v in values)
+    lines = [{"k": 1, "n": v} for v in values] + [{"k": 2, "z": v} for v in values]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    for content, kind in ((csv, "csv"), (text, "json")):
+        rows, bad = read(content.encode(), kind, times)
+        assert [number for number, _ in bad] == [2, 3, 4]
+        assert [str(t) for r in rows for t in (r["n"], r["z"]) if t is not None] == [
+            "2026-01-01 02:00:00", "2026-01-01 00:00:00+00:00", "2026-01-01 02:00:00+00:00",
+        ]  # fmt: skip
+
+
+def test_a_file_that_was_changed_is_not_imported(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("k,s\n1,x\n")
+    [file] = list_files(str(path))
+    schema = pa.schema([("k", pa.int64()), ("s", pa.string())])
+    plan = ImportPlan((file,), (("k", "s"),), schema.serialize().to_pybytes(), "", 0)
+    assert [b.to_pylist() for b in read_file(plan, 0)] == [[{"k": 1, "s": "x"}]]
+    path.write_text("s,k\n1,2\n")
+    with pytest.raises(InvalidArgument, match="was changed while it was imported"):
+        list(read_file(plan, 0))
+    path.write_text("k,s\n1,x\n")
+    rows = read_file(plan, 0)
+    next(rows)
+    with path.open("a") as out:
+        out.write("2,y\n")
+    with pytest.raises(InvalidArgument, match="was changed while it was imported"):
+        list(rows)
+
+
 def test_exported_lines_are_read_as_the_same_rows():
     kinds = {
         "t": pa.timestamp("us", "UTC"), "u": pa.timestamp("us"), "d": pa.date32(), "x": pa.float64(),
@@ -93,6 +160,9 @@ def test_files_that_cannot_be_imported_are_refused(tmp_path):
         InvalidArgument, match=r"'tags' has the nested type list.*'at' has the nested"
     ):
         schema_of(list_files(str(tmp_path / "nested.parquet"))[0])
+    for delimiter in ("é", '"', "\n", ";;"):
+        with pytest.raises(InvalidArgument, match="one ASCII character"):
+            list_files(str(tmp_path / "a.csv"), "", delimiter)
     [file] = list_files(str(tmp_path / "a.csv"))
     with pytest.raises(InvalidArgument, match="does not have: s"):
         check_columns([file], ["k"], ["k"])
@@ -102,6 +172,24 @@ def test_files_that_cannot_be_imported_are_refused(tmp_path):
     (tmp_path / "empty" / "c.csv").write_text("k\n1\n")
     with pytest.raises(InvalidArgument, match="several formats"):
         list_files(str(tmp_path / "empty"))
+
+
+def test_two_exports_do_not_write_to_one_folder(tmp_path):
+    target = tmp_path / "out"
+    with partial_folder(target) as first:
+        (first / "part").write_text("first")
+        with pytest.raises(Unavailable, match="another export writes to"), partial_folder(target):
+            pass
+        assert (first / "part").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    with pytest.raises(AlreadyPresent), partial_folder(target):
+        pass
+    early = tmp_path / "early"
+    (tmp_path / "early.partial").mkdir()
+    (tmp_path / "early.partial" / "part").write_text("begun")
+    with partial_folder(early):
+        pass
+    assert list(early.iterdir()) == []
 
 
 def test_columns_are_inferred(tmp_path):
@@ -116,6 +204,9 @@ def test_columns_are_inferred(tmp_path):
         "string",
         "string",
     ]
+    lines.write_text('{"n": "2026-01-01T00:00:00", "z": "2026-01-01T00:00:00+02:00"}\n')
+    kinds = [str(f.type) for f in schema_of(list_files(str(lines))[0])]
+    assert kinds == ["timestamp[us]", "timestamp[us, tz=UTC]"]
 
 
 def test_command_lines_are_checked():
@@ -130,3 +221,23 @@ def test_command_lines_are_checked():
         parse("import", ["a.csv"], "x", "m:1")
     with pytest.raises(InvalidArgument, match="name the masters"):
         parse("checksum", ["t"], "x", "")
+
+
+def test_an_error_of_a_task_is_one_message(monkeypatch, capsys):
+    trace = "thrown from the worker:\nTraceback (most recent call last):\n  File x\n"
+
+    def ended(text):
+        def run(name, arguments, session):
+            raise PythonException(trace + text)
+
+        monkeypatch.setattr(commands, "run", run)
+        return commands.main(["checksum", "t"], "x", "m:1", lambda: None)
+
+    for text, status, shown in (
+        ("nyala.common.errors.InvalidArgument: a.csv: line 2: [X]\n", 2, "a.csv: line 2: [X]"),
+        ("nyala.client.results.RowErrors: 1 of 2 rows [Y]", 1, "1 of 2 rows [Y]"),
+    ):
+        assert ended(text) == status
+        assert capsys.readouterr().err == f"nyala: a task failed: {shown}\n"
+    with pytest.raises(PythonException, match="other"):
+        ended("ValueError: other")

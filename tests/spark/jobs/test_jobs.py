@@ -3,6 +3,7 @@
 import json
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import nyala
@@ -103,6 +104,32 @@ def test_bad_lines_end_an_import_or_are_kept_with_their_numbers(spark, client, w
         import_files(spark, str(path), "t", **how)
 
 
+def test_files_with_different_columns_are_imported_as_a_whole_and_once(
+    spark, client, where, tmp_path
+):
+    columns = pa.schema(
+        [pa.field("k", pa.int64(), nullable=False), ("a", pa.string()), ("b", pa.string())]
+    )
+    made = client.create_table("t", columns, ["k"], replicas=1)
+    made.upsert([{"k": n, "a": "old", "b": "old"} for n in (1, 2)])
+    for folder, column in (("p", "a"), ("q", "b")):
+        (tmp_path / "in" / folder).mkdir(parents=True)
+        (tmp_path / "in" / folder / "x.csv").write_text(f"k,{column}\n1,new\nx,bad\n")
+    names = str(tmp_path / "in")
+    with pytest.raises(Exception, match="line 3"):
+        import_files(spark, names, "t", **where)
+    assert {v for row in content(made).to_pylist() for v in row.values()} == {1, 2, "old"}
+    before = client.now()
+    for number in range(2):
+        bad = tmp_path / f"bad{number}"
+        done = import_files(spark, names, "t", **where, bad=str(bad), job_id="two groups")
+        assert (done.bad_lines, len(list(bad.iterdir()))) == (2, 2) if not number else True
+    assert content(made).to_pylist() == [
+        {"k": 1, "a": "new", "b": "new"}, {"k": 2, "a": "old", "b": "old"},
+    ]  # fmt: skip
+    assert len(set(made.changes(before, net=False).to_arrow()["_timestamp"].to_pylist())) == 1
+
+
 def test_comparison_finds_planted_differences(spark, client, table, where, tmp_path):
     folder = str(tmp_path / "out")
     export_files(spark, "jobs", folder, **where)
@@ -121,6 +148,34 @@ def test_comparison_finds_planted_differences(spark, client, table, where, tmp_p
         assert "s" in found.examples[1]["columns"]
     with pytest.raises(InvalidArgument, match="lacks the columns nope"):
         compare(spark, "jobs", "two", **where, columns="nope")
+
+
+def test_comparison_takes_any_names_and_finds_keys_that_files_have_twice(
+    spark, client, where, tmp_path
+):
+    kinds = pa.schema([
+        pa.field("k.k", pa.int64(), nullable=False), ("a.b", pa.string()), ("A", pa.string()),
+        ("a", pa.string()), ("`", pa.float64()), ("what", pa.string()),
+    ])  # fmt: skip
+    for name in ("one", "two"):
+        made = client.create_table(name, kinds, ["k.k"], replicas=1)
+        made.upsert([{"k.k": 1, "a.b": name, "A": "x"}, {"k.k": 2, "a": "y", "`": 0.5}])
+    found = compare(spark, "one", "two", **where)
+    assert (found.rows, found.changed, found.only_left, found.only_right) == (2, 1, 0, 0)
+    assert found.examples == [{"k.k": "1", "what": "changed", "columns": "a.b"}]
+    assert checksum(spark, "one", **where).rows == 2
+    path = str(tmp_path / "rows.parquet")
+    how = {**where, "columns": "a.b,a,`,what"}
+    rows = client.table("one").scan(order=True).to_arrow().drop(["A"])
+    pq.write_table(rows, path)
+    assert compare(spark, "one", path, **how).equal
+    pq.write_table(pa.concat_tables([rows, rows.slice(1)]), path)
+    found = compare(spark, "one", path, **how)
+    assert (found.equal, found.rows, found.changed) == (False, 2, 1)
+    for other in (pa.array(["1", "2"]), pa.array([1.0, 2.0])):
+        pq.write_table(rows.set_column(0, "k.k", other), path)
+        with pytest.raises(InvalidArgument, match="not comparable exactly"):
+            compare(spark, "one", path, **how)
 
 
 def test_linked_lists_with_a_lost_row_are_not_correct(spark, client, where):

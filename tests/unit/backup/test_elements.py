@@ -9,9 +9,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from nyala.backup import manifest
-from nyala.backup.chain import chain_at, chains_of, check_files, note_latest
+from nyala.backup.chain import chain_at, chains_of, check_files, newest_chain, note_latest
 from nyala.backup.definition import SavedDefinition, table_spec
-from nyala.backup.folders import locked, remove_unfinished, table_folder, tables_in
+from nyala.backup.folders import (
+    LATEST,
+    MANIFEST,
+    in_use,
+    locked,
+    remove_unfinished,
+    table_folder,
+    tables_in,
+)
 from nyala.backup.load import FileLoad, to_target
 from nyala.backup.manifest import BackupFile, Element, Interval
 from nyala.backup.restore import interval_at, stages
@@ -86,27 +94,32 @@ def test_manifest_is_read_as_it_was_written(root):
     assert check_files([chain]) == (3, chain.elements[0].bytes + last.bytes)
     with locked(folder), pytest.raises(Unavailable, match="another process"), locked(folder):
         pass
-    (folder / "00-unfinished").mkdir()
+    for name in ("notes", manifest.element_id(manifest.FULL, 60), manifest.element_id("full", 40)):
+        (folder / name).mkdir()
     assert remove_unfinished(folder) == 1
+    assert (folder / "notes").exists()
+    assert (folder / manifest.element_id("full", 40)).exists(), "its manifest was lost"
+    (folder / LATEST).write_text("x")
+    (folder / manifest.element_id("full", 60)).mkdir()
+    assert remove_unfinished(folder) == 0
 
 
 def test_chain_and_columns_of_a_moment(root):
-    chains = chains_of(root, "a.b")
-    assert chain_at(chains, None).since == 50
+    assert chain_at(root, "a.b", None).since == 50
     for at, elements, columns in (
         (10, 1, BEFORE),
         (11, 2, BEFORE),
         (20, 2, BEFORE),
         (21, 2, AFTER),
     ):
-        chain = chain_at(chains, at)
+        chain = chain_at(root, "a.b", at)
         assert len(chain.elements) == elements
         assert interval_at(chain, at).schema.arrow == columns.arrow
-    loads = [load for step in stages(chain_at(chains, 20), 20) for load in step]
+    loads = [load for step in stages(chain_at(root, "a.b", 20), 20) for load in step]
     assert [load.changes for load in loads] == [False, True]
     for at in (9, 31, 49, 51):
         with pytest.raises(InvalidArgument, match="do not contain the moment"):
-            chain_at(chains, at)
+            chain_at(root, "a.b", at)
     with pytest.raises(InvalidArgument, match="has no backup of table 'c'"):
         chains_of(root, "c")
 
@@ -142,6 +155,55 @@ def test_loss_of_the_newest_element_is_found(root):
     shutil.rmtree(chain.folder / chain.elements[0].id)
     with pytest.raises(Corrupt, match="is missing or was replaced"):
         chains_of(root, "a.b")
+
+
+def test_damage_of_a_chain_does_not_matter_for_another(root):
+    folder = table_folder(root, "a.b")
+    first, second = chains_of(root, "a.b")[0].elements
+    path = folder / second.id / MANIFEST
+    whole = path.read_text()
+    path.write_text(whole[:-9])
+    with pytest.raises(Corrupt):
+        chains_of(root, "a.b")
+    assert newest_chain(root, "a.b").since == 50
+    assert [e.id for e in chain_at(root, "a.b", 10).elements] == [first.id]
+    with pytest.raises(Corrupt, match="cannot be read"):
+        chain_at(root, "a.b", 11)
+    with in_use(folder), pytest.raises(Unavailable, match="restores from"):
+        prune(root, "a.b", keep=1)
+    with in_use(folder), in_use(folder):
+        pass
+    assert [r.elements for r in prune(root, "a.b", keep=1)] == [(first.id, second.id)]
+    assert [c.since for c in chains_of(root, "a.b")] == [50]
+
+
+def test_chains_before_a_damaged_one_are_not_removed(root):
+    newest = chains_of(root, "a.b")[-1].elements[0]
+    path = table_folder(root, "a.b") / newest.id / MANIFEST
+    path.write_text(path.read_text() + "x")
+    with pytest.raises(Corrupt, match="cannot be read"):
+        prune(root, "a.b", keep=1)
+    assert chain_at(root, "a.b", 30).until == 30
+
+
+def test_a_chain_that_was_begun_and_not_recorded_is_whole(root):
+    folder = table_folder(root, "a.b")
+    before = chains_of(root, "a.b")[0].elements[-1]
+    note_latest(folder, before)
+    assert newest_chain(root, "a.b").since == 50
+    assert len(prune(root, "a.b", keep=1)) == 1
+    assert newest_chain(root, "a.b").since == 50
+
+
+def test_folders_of_others_and_copies_without_the_lock_are_known(root):
+    folder = table_folder(root, "a.b")
+    (folder / ".lock").unlink()
+    assert tables_in(root) == ["a.b"]
+    (folder / "copy").mkdir()
+    shutil.copy(folder / LATEST, folder / "copy" / MANIFEST)
+    assert len(chains_of(root, "a.b")) == 2
+    with locked(table_folder(root, "c")), pytest.raises(InvalidArgument, match="have not ended"):
+        chains_of(root, "c")
 
 
 def test_only_chains_that_the_next_one_replaces_are_removed(root):

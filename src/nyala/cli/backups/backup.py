@@ -125,13 +125,13 @@ def show_(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Show the definition, the columns and the files of the newest chain of a table."""
-    from nyala.backup.chain import chains_of
+    from nyala.backup.chain import newest_chain
     from nyala.common.types import type_name
 
     names = _tables(folder, table)
     if len(names) > 1:
         raise fail(f"{folder} has several tables; give --table, one of: {', '.join(names)}", 2)
-    chain = chains_of(folder, names[0])[-1]
+    chain = newest_chain(folder, names[0])
     last = chain.elements[-1]
     files = [
         (e.id, f.name, f.tablet, f.rows, f.bytes, f.sha256) for e in chain.elements for f in e.files
@@ -188,6 +188,6 @@ def prune(
     time = stamp_of_text(before) if before else None
     for name in _tables(folder, table):
         gone = retention.prune(folder, name, keep=keep or None, before=time, dry_run=dry_run)
-        size = sum(e.bytes for c in gone for e in c.elements)
+        size = sum(c.bytes for c in gone)
         done = "would be removed" if dry_run else "removed"
         print(f"{name}: {len(gone)} chains, {size} bytes, {done}")

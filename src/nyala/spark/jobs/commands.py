@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, NoReturn
 
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from nyala.client.client import ENVIRONMENT
@@ -40,6 +41,9 @@ JOBS: Mapping[str, Callable[..., Any]] = {
 TIMES = ("at", "other_at")
 FAILED_CHECKS = {"compare": "equal", "verify": "correct"}
 """Attribute of the result whose False makes the exit status 1."""
+
+TASK_ERROR = re.compile(r"^nyala\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
+"""Name and message of an error of nyala at the end of a traceback of a task."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -176,3 +180,10 @@ def main(
     except NyalaError as err:
         print(f"nyala: {err}", file=sys.stderr)
         return 2 if isinstance(err, InvalidArgument) else err.exit_status
+    except PythonException as err:
+        found = TASK_ERROR.findall(str(err))
+        if not found:
+            raise
+        kind, text = found[-1]
+        print(f"nyala: a task failed: {text}", file=sys.stderr)
+        return 2 if kind == InvalidArgument.__name__ else 1

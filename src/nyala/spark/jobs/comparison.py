@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
+from pyspark.sql.types import DataType, DecimalType, FractionalType, NumericType
 
 from nyala.client.client import connect
 from nyala.common.errors import InvalidArgument
@@ -64,7 +65,8 @@ def compare(
 ) -> Compared:
     """Compare a table with another table, or with Parquet files, row by row.
 
-    NaN is equal to NaN, 0.0 to -0.0, and null to null.
+    NaN is equal to NaN, 0.0 to -0.0, and null to null. A key of which files have several rows is one that
+    differs.
 
     Args:
         spark: session.
@@ -78,7 +80,7 @@ def compare(
         report: called with lines about the progress.
 
     Raises:
-        InvalidArgument: the columns of both differ, or the files do not exist.
+        InvalidArgument: the columns of both differ, or their types, or the files do not exist.
         NotFound: no such table.
     """
     with connect(masters) as client:
@@ -94,13 +96,18 @@ def compare(
         two = read_table(spark, right, other_masters or masters, other_at)
     names = _names(one, two, key, columns)
     report(f"compares {len(names)} columns by the key {', '.join(key)}")
-    found = _joined(one.select(*key, *names), two.select(*key, *names), key, names).cache()
+    found = _joined(one, two, key, names, unique="/" not in right).cache()
     try:
         counts = {row["what"]: row["count"] for row in found.groupBy("what").count().collect()}
-        wrong = found.where(f.col("what").isNotNull()).orderBy(*key).limit(SHOWN).collect()
+        keys = [f"k{i}" for i in range(len(key))]
+        wrong = found.where(f.col("what").isNotNull()).orderBy(*keys).limit(SHOWN).collect()
     finally:
         found.unpersist()
-    examples = [{n: str(row[n]) for n in (*key, "what", "columns")} for row in wrong]
+    examples = [
+        dict(zip(key, map(str, row[: len(key)]), strict=True))
+        | {"what": row["what"], "columns": row["columns"]}
+        for row in wrong
+    ]
     differing = {what: counts.get(what, 0) for what in (LEFT, RIGHT, CHANGED)}
     return Compared(
         not any(differing.values()), sum(counts.values()), differing[LEFT], differing[RIGHT],
@@ -125,35 +132,63 @@ def _names(one: DataFrame, two: DataFrame, key: Sequence[str], columns: str) -> 
         raise InvalidArgument(
             f"the first lacks the columns {', '.join(extra)}; name the columns to compare with --columns"
         )
+    for name in (*key, *names):
+        left, right = (next(t for t in s.schema if t.name == name).dataType for s in (one, two))
+        if _kind(left) != _kind(right):
+            raise InvalidArgument(
+                f"column {name!r} has the type {left.simpleString()} in the first and "
+                f"{right.simpleString()} in the second, whose values are not comparable exactly; write it "
+                "with one type, or leave it out with --columns"
+            )
     return names
 
 
-def _joined(one: DataFrame, two: DataFrame, key: Sequence[str], names: Sequence[str]) -> DataFrame:
-    """Return each key with `what` differs, null for nothing, and the names of the `columns` that do."""
+def _kind(kind: DataType) -> str:
+    """Return the same text for types whose values can be compared without a loss."""
+    if isinstance(kind, FractionalType) and not isinstance(kind, DecimalType):
+        return "floating point"
+    return "exact number" if isinstance(kind, NumericType) else kind.simpleString()
+
+
+def _joined(
+    one: DataFrame, two: DataFrame, key: Sequence[str], names: Sequence[str], *, unique: bool
+) -> DataFrame:
+    """Return each key with `what` differs, null for nothing, and the names of the `columns` that do.
+
+    Columns are renamed by their position: Spark takes dots in names for fields, and ignores their case.
+
+    Args:
+        one: first side.
+        two: second side.
+        key: names of the key columns, which are k0, k1 and so on in the result.
+        names: of the other columns.
+        unique: the second has a key once.
+    """
+    keys = [f"k{i}" for i in range(len(key))]
     left, right = (
-        frame.select(
-            *key,
-            *(f.col(_quoted(name)).alias(f"{side}{i}") for i, name in enumerate(names)),
+        frame.toDF(*(f"c{n}" for n in range(len(frame.columns)))).select(
+            *(f.col(f"c{frame.columns.index(n)}").alias(k) for k, n in zip(keys, key, strict=True)),
+            *(f.col(f"c{frame.columns.index(n)}").alias(f"{side}{i}") for i, n in enumerate(names)),
             f.lit(1).alias(f"in_{side}"),
         )
-        for side, frame in (("l", one), ("r", two))
+        for side, frame in (("x", one), ("y", two))
     )
-    both = left.join(right, list(key), "full")
+    if not unique:
+        rows = Window.partitionBy(*keys).orderBy(*keys)
+        right = right.withColumn("in_y", f.count(f.lit(1)).over(Window.partitionBy(*keys)))
+        right = right.withColumn("row", f.row_number().over(rows)).where("row = 1").drop("row")
+    both = left.join(right, keys, "full")
     differs: list[Column] = [
-        f.when(~f.col(f"l{i}").eqNullSafe(f.col(f"r{i}")), f.lit(name))
+        f.when(~f.col(f"x{i}").eqNullSafe(f.col(f"y{i}")), f.lit(name))
         for i, name in enumerate(names)
     ]
     changed = f.concat_ws(",", *differs) if differs else f.lit("")
     what = (
-        f.when(f.col("in_r").isNull(), LEFT)
-        .when(f.col("in_l").isNull(), RIGHT)
-        .when(changed != "", CHANGED)
+        f.when(f.col("in_y").isNull(), LEFT)
+        .when(f.col("in_x").isNull(), RIGHT)
+        .when((changed != "") | (f.col("in_y") > 1), CHANGED)
     )
-    return both.select(*key, what.alias("what"), changed.alias("columns"))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return both.select(*keys, what.alias("what"), changed.alias("columns"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +228,10 @@ def checksum(
     report(f"{table}: as of {at}")
     frame = read_table(spark, table, masters, at)
     parts: list[Column] = []
-    for name in sorted(frame.columns):
-        value = f.col(_quoted(name))
+    for name, place in sorted((name, place) for place, name in enumerate(frame.columns)):
+        value = f.col(f"c{place}")
         parts += [f.lit(name), value.isNull(), value]
-    hashed = frame.select(f.xxhash64(*parts).cast("decimal(38,0)").alias("h"))
+    renamed = frame.toDF(*(f"c{n}" for n in range(len(frame.columns))))
+    hashed = renamed.select(f.xxhash64(*parts).cast("decimal(38,0)").alias("h"))
     [row] = hashed.agg(f.count("*").alias("n"), f.sum("h").alias("s")).collect()
     return Checksum(row["n"], f"{int(row['s'] or 0) & 0xFFFF_FFFF_FFFF_FFFF:016x}", at)

@@ -2,8 +2,8 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 from pyspark.sql import SparkSession
 
+from nyala.backup.folders import folder_locked
 from nyala.backup.parts import BackupPart, write_part
 from nyala.client.client import connect
 from nyala.client.scan_token import ScanToken
@@ -75,6 +76,7 @@ def export_files(
 
     Raises:
         AlreadyPresent: the folder exists.
+        Unavailable: another export writes to it.
         InvalidArgument: an unknown format, or columns that it cannot hold.
         NotFound: no such table or column.
     """
@@ -93,22 +95,39 @@ def export_files(
         _check_types(scan.schema, format)
         if dry_run:
             return Exported(str(target), moment, 0, scan.count())
-        partial_folder = target.with_name(target.name + PARTIAL)
-        shutil.rmtree(partial_folder, ignore_errors=True)  # of an export that ended early
-        partial_folder.mkdir(parents=True)
-        with opened.hold(moment, HOLD_S):
+        with partial_folder(target) as folder_now, opened.hold(moment, HOLD_S):
             schema = scan.schema.serialize().to_pybytes()
             parts = [
-                BackupPart(
-                    bytes(token), str(partial_folder / f"part-{number:05d}.{format}"), schema
-                )
+                BackupPart(bytes(token), str(folder_now / f"part-{number:05d}.{format}"), schema)
                 for number, token in enumerate(scan.tokens(SPLIT_BYTES))
             ]
             report(f"{table}: {len(parts)} parts")
             counts = run_in_tasks(spark, parts, partial(_write, kind=format))
-        os.replace(partial_folder, target)
         found = [c for c in counts if c]
         return Exported(str(target), moment, len(found), sum(found))
+
+
+@contextmanager
+def partial_folder(target: Path) -> Iterator[Path]:
+    """Create an empty folder for the block, which gets the name of the target at its end.
+
+    Args:
+        target: path of the folder when it is whole.
+
+    Raises:
+        Unavailable: another export writes to it.
+        AlreadyPresent: another export has just ended.
+    """
+    folder = target.with_name(target.name + PARTIAL)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f"another export writes to {target}; name a new folder"
+    with folder_locked(folder, text):
+        if target.exists():
+            raise AlreadyPresent(text)
+        for path in folder.iterdir():  # of an export that ended early
+            path.unlink()
+        yield folder
+        os.replace(folder, target)
 
 
 def _check_types(schema: pa.Schema, format: str) -> None:

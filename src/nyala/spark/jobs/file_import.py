@@ -12,14 +12,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nyala.client.client import Client, connect
+from nyala.client.row_writer import OPS
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.common.partition_spec import Hash, Partition
-from nyala.spark.jobs.input_files import InputFile, check_columns, list_files, schema_of
+from nyala.spark.jobs.input_files import (
+    InputFile,
+    check_columns,
+    columns_in,
+    list_files,
+    schema_of,
+    unchanged,
+)
 from nyala.spark.jobs.reports import Report
 from nyala.spark.jobs.tasks import numbers
 from nyala.spark.jobs.text_lines import BadLine, parser_of, read_lines
 
 PARQUET_ROWS = 50_000
+KIND = "_columns"
+"""Column of the data frame with the kind of each row, if files have different columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +59,22 @@ class ImportPlan:
 
     Attributes:
         files: one for each task.
-        schema: serialised Arrow schema of the rows.
+        columns: of each file, those of the table that it has.
+        schema: serialised Arrow schema of all of these columns.
         bad: folder of bad lines; empty: the first bad line ends the job.
         max_bad: most bad lines of a file.
     """
 
     files: tuple[InputFile, ...]
+    columns: tuple[tuple[str, ...], ...]
     schema: bytes
     bad: str
     max_bad: int
+
+    @property
+    def kinds(self) -> list[tuple[str, ...]]:
+        """The different sets of columns; the number of one is the kind of its rows."""
+        return list(dict.fromkeys(self.columns))
 
 
 def import_files(
@@ -112,6 +129,7 @@ def import_files(
     with connect(masters) as client:
         schema, keys = _target(client, table, found, create, key)
         check_columns(files, schema.names, keys)
+        plan = _plan(files, schema, folder, max_bad, op)
         shown = {f.name: str(f.type) for f in schema}
         size = sum(f.bytes for f in files)
         report(f"{len(files)} files, {size:,} bytes; columns: {shown}")
@@ -123,17 +141,43 @@ def import_files(
         if create:
             parts = Partition(hash=[Hash(list(keys), buckets)]) if buckets else None
             client.create_table(table, schema, keys, parts, replicas)
-    options = {"table": table, "masters": masters, "op": op, "atomic": str(atomic).lower()}
+    options = {"table": table, "masters": masters, "atomic": str(atomic).lower()}
     if job_id:
         options["job_id"] = job_id
-    for some in _with_equal_columns(files, schema):
-        names = [n for n in schema.names if not some[0].header or n in some[0].header]
-        own = schema if some[0].kind == "json" else pa.schema([schema.field(n) for n in names])
-        plan = ImportPlan(tuple(some), own.serialize().to_pybytes(), folder, max_bad)
-        rows = _frame(spark, plan, own)
-        rows.write.format("nyala").options(**options).mode("append").save()
-        report(f"{len(some)} files were written")
+    rows = _frame(spark, plan, options, op)
+    rows.write.format("nyala").options(**options).mode("append").save()
+    report(f"{len(files)} files were written")
     return replace(result, bad_lines=_count_bad(folder))
+
+
+def _plan(
+    files: Sequence[InputFile], schema: pa.Schema, folder: str, max_bad: int, op: str
+) -> ImportPlan:
+    """Return the plan of an import.
+
+    Args:
+        files: to import.
+        schema: columns of the table.
+        folder: of bad lines.
+        max_bad: most bad lines of a file.
+        op: operation of each row.
+
+    Raises:
+        InvalidArgument: an unknown operation, or files with different columns, one of them with a comma in
+            its name.
+    """
+    if op not in OPS:
+        raise InvalidArgument(f"op={op!r}: write one of {', '.join(OPS)}")
+    columns = tuple(columns_in(f, schema.names) for f in files)
+    own = pa.schema([f for f in schema if any(f.name in c for c in columns)])
+    made = ImportPlan(tuple(files), columns, own.serialize().to_pybytes(), folder, max_bad)
+    commas = [n for n in own.names if "," in n]
+    if commas and len(made.kinds) > 1:
+        raise InvalidArgument(
+            f"column {commas[0]!r} has a comma in its name, and the files have different columns; import the "
+            "files with equal columns together, and the others in other jobs"
+        )
+    return made
 
 
 def _bad_folder(bad: str) -> str:
@@ -157,7 +201,7 @@ def _target(
                 f"a new table needs a primary key out of its columns: --key {found.names[0]}; the columns "
                 f"are: {', '.join(found.names)}"
             )
-        return found, list(key)
+        return pa.schema([f.with_nullable(f.name not in key) for f in found]), list(key)
     if not exists:
         raise NotFound(
             f"there is no table {table!r}; add --create and --key to create it, or name one of: "
@@ -169,28 +213,47 @@ def _target(
     return opened.schema, opened.primary_key
 
 
-def _with_equal_columns(files: Sequence[InputFile], schema: pa.Schema) -> list[list[InputFile]]:
-    """Return the files in groups; those of a group have the same columns."""
-    groups: dict[tuple[str, ...], list[InputFile]] = {}
-    for file in files:
-        names = file.header
-        if file.kind == "parquet":
-            names = tuple(pq.read_schema(file.path).names)
-            file = replace(file, header=names)
-        groups.setdefault(tuple(n for n in schema.names if n in names), []).append(file)
-    return list(groups.values())
+def _frame(spark: SparkSession, plan: ImportPlan, options: dict[str, str], op: str) -> DataFrame:
+    """Return the rows of files, each of which is read by one task; add to `options` how they are written.
 
+    Rows of files with different columns have a kind, by which only their own columns are written.
 
-def _frame(spark: SparkSession, plan: ImportPlan, schema: pa.Schema) -> DataFrame:
-    """Return the rows of files; each is read by one task."""
-    columns = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    Args:
+        spark: session.
+        plan: of the job.
+        options: of the write.
+        op: operation of each row.
+    """
+    schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
+    if len(plan.kinds) == 1:
+        options["op"] = op
+    else:
+        schema = pa.schema([*(f.with_nullable(True) for f in schema), (KIND, pa.string())])
+        options["kind_column"] = KIND
+        for number, names in enumerate(plan.kinds):
+            options[f"kind.{number}"] = f"{op}: {', '.join(names)}"
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from read_file(plan, number)
+                kind = str(plan.kinds.index(plan.columns[number]))
+                for found in read_file(plan, number):
+                    yield _widened(found, schema, kind)
 
-    return numbers(spark, len(plan.files)).mapInArrow(rows, columns)
+    frame = numbers(spark, len(plan.files))
+    return frame.mapInArrow(rows, from_arrow_schema(schema, prefer_timestamp_ntz=True))
+
+
+def _widened(batch: pa.RecordBatch, schema: pa.Schema, kind: str) -> pa.RecordBatch:
+    """Return rows with all columns of a schema, null in those that they lack, and with their kind."""
+    columns = []
+    for field in schema:
+        if field.name in batch.schema.names:
+            columns.append(batch.column(field.name))
+        else:
+            value = pa.scalar(kind if field.name == KIND else None, field.type)
+            columns.append(pa.repeat(value, batch.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
@@ -201,17 +264,17 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
         number: of the file.
 
     Raises:
-        InvalidArgument: a bad line, or too many; the message has the first one.
+        InvalidArgument: a bad line, or too many; the message has the first one. Or a file that was changed.
     """
-    file = plan.files[number]
-    schema = pa.ipc.read_schema(pa.py_buffer(plan.schema))
-    if file.kind == "parquet":
-        with pq.ParquetFile(file.path) as parquet:
-            for batch in parquet.iter_batches(PARQUET_ROWS, columns=schema.names):
+    file, columns = plan.files[number], plan.columns[number]
+    every = pa.ipc.read_schema(pa.py_buffer(plan.schema))
+    schema = pa.schema([every.field(n) for n in columns])
+    with open(file.path, "rb") as raw, unchanged(file, raw):
+        if file.kind == "parquet":
+            for batch in pq.ParquetFile(raw).iter_batches(PARQUET_ROWS, columns=schema.names):
                 yield from pa.table(batch).select(schema.names).cast(schema).to_batches()
-        return
-    found: list[BadLine] = []
-    with open(file.path, "rb") as raw:
+            return
+        found: list[BadLine] = []
         if file.kind == "csv":
             raw.readline()
         parse = parser_of(file.kind, file.header, schema, file.delimiter)
@@ -220,8 +283,8 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
             _check_bad(file, found, plan)
             if table is not None:
                 yield from table.select(schema.names).cast(schema).to_batches()
-    if found:
-        _write_bad(plan, number, file, found)
+        if found:
+            _write_bad(plan, number, file, found)
 
 
 def _check_bad(file: InputFile, found: Sequence[BadLine], plan: ImportPlan) -> None:

@@ -1,11 +1,15 @@
 """Files of an import: their list, their format, their columns; what cannot be imported is refused first."""
 
 import glob
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.json as pjson
 import pyarrow.parquet as pq
@@ -59,8 +63,10 @@ def list_files(path: str, format: str = "", delimiter: str = ",") -> list[InputF
     """
     if format and format not in FORMATS:
         raise InvalidArgument(f"format {format!r}: write one of {', '.join(FORMATS)}")
-    if len(delimiter) != 1:
-        raise InvalidArgument(f"delimiter {delimiter!r}: one character")
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+        raise InvalidArgument(
+            f"delimiter {delimiter!r}: one ASCII character that is no quote and no line break"
+        )
     found = _paths(path)
     files = [_file(p, format, delimiter) for p in found if p.stat().st_size]
     if not files:
@@ -143,7 +149,20 @@ def _schema(file: InputFile) -> pa.Schema:
         with pcsv.open_csv(file.path, read, parse, options) as reader:
             return reader.schema
     blocks = pjson.ReadOptions(block_size=SAMPLE_BYTES, use_threads=False)
-    return pjson.open_json(file.path, blocks).schema
+    with pjson.open_json(file.path, blocks) as reader:
+        found: pa.Schema = reader.schema
+    times = pa.schema(
+        [pa.field(f.name, pa.string()) for f in found if pa.types.is_timestamp(f.type)]
+    )
+    with pjson.open_json(file.path, blocks, pjson.ParseOptions(explicit_schema=times)) as reader:
+        sample = reader.read_next_batch()
+    for field in times:  # Arrow drops the zone of a time
+        try:
+            pc.cast(sample.column(field.name), pa.timestamp("us"))
+        except pa.ArrowInvalid:
+            zoned = field.with_type(pa.timestamp("us", "UTC"))
+            found = found.set(found.get_field_index(field.name), zoned)
+    return found
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:
@@ -153,6 +172,48 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_date64(plain):
         return pa.date32()
     return _WIDER.get(plain, plain)
+
+
+@contextmanager
+def unchanged(file: InputFile, raw: BinaryIO) -> Iterator[None]:
+    """Check that a file is the one that was listed, and is not changed while it is read in the block.
+
+    The time of its change is not compared with that of the list: nodes may have copies of their own.
+
+    Args:
+        file: as it was listed.
+        raw: the same, opened.
+
+    Raises:
+        InvalidArgument: it was changed.
+    """
+    before = os.fstat(raw.fileno())
+    start = raw.readline(SAMPLE_BYTES) if file.kind == "csv" else b""
+    raw.seek(0)
+    same = before.st_size == file.bytes and (
+        file.kind != "csv" or tuple(header_of(file.path, start, file.delimiter)) == file.header
+    )
+    if same:
+        yield
+        after = os.fstat(raw.fileno())
+        same = (after.st_size, after.st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    if not same:
+        raise InvalidArgument(
+            f"{file.path} was changed while it was imported; run the job again when it is complete"
+        )
+
+
+def columns_in(file: InputFile, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return those of some columns that a file has, in their order; JSON lines can have all.
+
+    Args:
+        file: the file.
+        columns: names.
+    """
+    if file.kind == "json":
+        return tuple(columns)
+    names = file.header or pq.read_schema(file.path).names
+    return tuple(c for c in columns if c in names)
 
 
 def check_columns(files: Sequence[InputFile], columns: Sequence[str], keys: Sequence[str]) -> None:

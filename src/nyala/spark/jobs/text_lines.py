@@ -45,7 +45,8 @@ class Parse(Protocol):
 def csv_parser(header: Sequence[str], schema: pa.Schema, delimiter: str) -> Parse:
     """Return a function that reads lines of CSV without their header.
 
-    An empty field is null, and an empty text in quotes is an empty text.
+    An empty field is null, and an empty text in quotes is an empty text. A value with a line break is an
+    error: Arrow would take the lines up to the next quote, which may be many rows, for one value.
 
     Args:
         header: names of the fields.
@@ -60,18 +61,55 @@ def csv_parser(header: Sequence[str], schema: pa.Schema, delimiter: str) -> Pars
     parse = pcsv.ParseOptions(delimiter=delimiter, ignore_empty_lines=True)
 
     def parsed(lines: bytes) -> pa.Table:
-        return pcsv.read_csv(io.BytesIO(lines), read, parse, convert)
+        ended = lines if lines.endswith(b"\n") else lines + b"\n"
+        found = pcsv.read_csv(io.BytesIO(ended), read, parse, convert)
+        if b'"' in lines:
+            _check_breaks(found)
+        return _without_null(found, schema)
 
     return parsed
+
+
+def _check_breaks(table: pa.Table) -> None:
+    """Refuse values with a line break.
+
+    Raises:
+        ArrowInvalid: some value has one.
+    """
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        text = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+        if text and pc.any(pc.match_substring(column, "\n")).as_py():
+            raise pa.ArrowInvalid(
+                f"a quote is not closed, or the value of column {name!r} has a line break"
+            )
+
+
+def _without_null(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table; refuse nulls in columns that have none.
+
+    Args:
+        table: rows that were read.
+        schema: columns wanted.
+
+    Raises:
+        ArrowInvalid: a column that is not nullable has a null.
+    """
+    for field in schema:
+        if not field.nullable and table.column(field.name).null_count:
+            raise pa.ArrowInvalid(f"column {field.name!r} has no value, and it cannot be null")
+    return table
 
 
 def json_parser(schema: pa.Schema) -> Parse:
     """Return a function that reads lines of JSON objects; a field that is no column is an error.
 
+    A time has a zone if its column has one, and none otherwise, as in CSV: Arrow's own reader of JSON would
+    move a time with a zone to UTC and drop the zone.
+
     Args:
         schema: names and types of the columns; an absent field is null.
     """
-    texts = {f.name for f in schema if pa.types.is_date32(f.type)}  # Arrow reads dates as numbers
+    texts = {f.name for f in schema if pa.types.is_temporal(f.type)}
     fields = [f.with_type(pa.string()) if f.name in texts else f for f in schema]
     read = pjson.ReadOptions(use_threads=False)
     parse = pjson.ParseOptions(
@@ -81,7 +119,7 @@ def json_parser(schema: pa.Schema) -> Parse:
     def parsed(lines: bytes) -> pa.Table:
         table = pjson.read_json(io.BytesIO(lines), read, parse)
         columns = [pc.cast(table.column(f.name), f.type) for f in schema]
-        return pa.table(columns, names=schema.names)
+        return _without_null(pa.table(columns, names=schema.names), schema)
 
     return parsed
 
@@ -122,7 +160,11 @@ def _halved(
         return
     try:
         text.decode()
-        yield parse(text)
+        table = parse(text)
+        wanted = sum(1 for line in lines if line.strip())
+        if table.num_rows != wanted:
+            raise pa.ArrowInvalid(f"{wanted} lines were read as {table.num_rows} rows")
+        yield table
     except (pa.ArrowException, UnicodeDecodeError) as err:
         if len(lines) == 1:
             shown = lines[0][:SHOWN_BYTES].rstrip(b"\r\n").decode(errors="backslashreplace")
