@@ -31,6 +31,7 @@ NAMES = (
     "coordinator",
     "security",
     "transactions",
+    "spark",
 )
 
 
