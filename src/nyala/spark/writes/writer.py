@@ -10,13 +10,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from nyala.spark.batches import combined
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.row_ops import row_ops
 from nyala.spark.writes.task import TaskWrites
-
-WINDOW_ROWS = 100_000
-"""Rows that are sent before their results are awaited; batches of Spark have 10,000."""
 
 
 @dataclass
@@ -41,7 +37,7 @@ class TableWriter(DataSourceArrowWriter):
         name = f"{options.write_id} {context.partitionId()}"
         done = TaskDone(0, 0)
         with TaskWrites(options.masters, options.table, name, options.since) as task:
-            for batch in combined(iterator, WINDOW_ROWS):
+            for batch in iterator:
                 for ops, send in row_ops(options, task.primary_key, batch):
                     result = task.write(ops, send).raise_for_errors()
                     done.rows += result.rows
