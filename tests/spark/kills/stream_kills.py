@@ -173,7 +173,7 @@ class StreamKills:
             self.query.kill()
 
     def _advance(self) -> None:
-        goal = self._copy.count() + ADVANCE
+        goal = self._copy.count() + ADVANCE + self._random.randrange(5 * BATCH)
 
         def further() -> bool:
             self.query.ensure()
@@ -182,7 +182,6 @@ class StreamKills:
         wait_until(further, "the copy has further rows", timeout_s=WAIT_S)
 
     def _cycle(self, victim: str) -> None:
-        time.sleep(self._random.random())
         self.kills += 1
         print(f"kill {self.kills}: {victim}", flush=True)
         if victim == "driver":
