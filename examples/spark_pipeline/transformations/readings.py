@@ -2,6 +2,7 @@
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 spark = SparkSession.active()
 
@@ -20,4 +21,4 @@ def high_values() -> DataFrame:
 def means() -> DataFrame:
     """Mean value of each sensor."""
     rows = spark.read.format("nyala").option("table", "readings").load()
-    return rows.groupBy("sensor").avg("value")
+    return rows.groupBy("sensor").agg(f.avg("value").alias("mean"))

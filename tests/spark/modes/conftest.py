@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -30,6 +31,13 @@ def tables(client):
     yield source, client.table("to_rows")
     for name in client.tables():
         client.drop_table(name)
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def environment(masters: str) -> dict[str, str]:

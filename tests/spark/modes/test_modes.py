@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.modes import exercise
+from tests.spark.modes.conftest import free_port
 from tests.spark.modes.exercise import ROWS
 from tests.waiting import wait_until
 
@@ -27,12 +28,6 @@ EXPECTED = {
 
 def found(printed: str) -> dict[str, object]:
     return dict(json.loads(printed.splitlines()[-1]))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(port: int) -> bool:
