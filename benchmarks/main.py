@@ -30,6 +30,8 @@ NAMES = (
     "journal",
     "coordinator",
     "security",
+    "transactions",
+    "spark",
 )
 
 
@@ -43,6 +45,8 @@ def main(words: list[str]) -> int:
         "--kudu", metavar="FOLDER", help="Kudu's programs and client, to run beside"
     )
     parser.add_argument("--quick", action="store_true", help="fewer rows, where there is a choice")
+    for option in ("--rows", "--decisions"):
+        parser.add_argument(option, type=int, metavar="N", help="of `transactions`")
     arguments = parser.parse_args(words)
     if arguments.etcd:
         os.environ["ETCD"] = arguments.etcd
@@ -63,8 +67,9 @@ def main(words: list[str]) -> int:
         signal.signal(number, _end)
     for name in names:
         benchmark = import_module(f"benchmarks.{name}").run
-        sized = arguments.quick and "quick" in signature(benchmark).parameters
-        (benchmark(quick=True) if sized else benchmark()).show()
+        given = {n: getattr(arguments, n) for n in ("quick", "rows", "decisions")}
+        taken = {n: v for n, v in given.items() if v and n in signature(benchmark).parameters}
+        benchmark(**taken).show()
     return 0
 
 

@@ -109,6 +109,12 @@ def streams(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.cluster.stream_memory", *size, "--seed", f"{seed}"]
 
 
+def stream_restarts(minutes: float, seed: int) -> list[str]:
+    """100 kills of a stream's driver and executor, tablet servers and leader masters, or as many as fit."""
+    size = ["--restarts", "100", "--minutes", f"{minutes}", "--seed", f"{seed}"]
+    return [PY, "-m", "tests.spark.kills.stream_kills", *size]
+
+
 def transactions(minutes: float, seed: int) -> list[str]:
     """Random worlds of the transaction protocol, as many as fit; then explorations."""
     states = f"{min(20_000, int(minutes * 500))}"
@@ -129,6 +135,7 @@ NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "pins": pins,
     "sim": sim,
     "store": store,
+    "stream_restarts": stream_restarts,
     "streams": streams,
     "transactions": transactions,
 }

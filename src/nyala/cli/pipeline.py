@@ -1,5 +1,6 @@
 """`nyala pipeline NAME`: jobs and data pipelines on Spark."""
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,13 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import MastersOption, fail, local_masters, stays, verb
+
+StandbyOption = Annotated[
+    bool,
+    typer.Option(
+        "--standby", help="Wait while another driver is active; take over when it has ended early."
+    ),
+]
 
 app = typer.Typer(
     no_args_is_help=True, help="Data pipelines on Spark; they need the extra `spark`."
@@ -30,13 +38,43 @@ def flights(
     ] = None,
     tablets: Annotated[int, typer.Option(help="Hash buckets of the flights table.")] = 4,
     replicas: Annotated[int, typer.Option(help="Replicas of each tablet; odd.")] = 3,
+    standby: StandbyOption = False,
 ) -> None:
     """Load a year of flights as a stream of changes."""
     try:
         from nyala.spark.flights.pipeline import run_pipeline
     except ImportError as err:
         raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
-    run_pipeline(masters, slices=slices, tablets=tablets, replicas=replicas, folder=data)
+    run_pipeline(
+        masters, slices=slices, tablets=tablets, replicas=replicas, folder=data, standby=standby
+    )
+
+
+@app.command("run")
+@verb
+@stays("steps that are done stay, and what the present one has written: run the command again")
+def run(
+    program: Annotated[
+        str,
+        typer.Argument(help="File nightly.py or module jobs.nightly, and :NAME of the pipeline."),
+    ],
+    masters: MastersOption = "",
+    standby: StandbyOption = False,
+    run_id: Annotated[
+        str, typer.Option(help="Id of the run; one that has ended is not run again.")
+    ] = "",
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Begin a new run, whatever was done of the present one.")
+    ] = False,
+) -> None:
+    """Run the pipeline of a program: the steps that are left of its present run, or a new run."""
+    try:
+        from nyala.spark.pipelines.programs import load_pipeline
+    except ImportError as err:
+        raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
+    pipeline = load_pipeline(program)
+    done = pipeline.run(standby=standby, run=run_id, anew=anew, masters=masters)
+    print(json.dumps({"run": done.id, "results": done.results, "own_steps": done.own_steps}))
 
 
 JOBS = {

@@ -1,4 +1,4 @@
-"""A local Spark session for nyala's own jobs: little logging, UTC, filters pushed down."""
+"""The session of a program, or a local one for nyala's own jobs: little logging, UTC, filters pushed down."""
 
 import os
 import sys
@@ -11,6 +11,22 @@ import nyala
 DAEMON = "nyala.spark.daemon"
 TASK_TRIES = 4
 """Maximum number of tries of a task, as on a cluster; `local[n]` alone does not retry."""
+
+
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Variable that `spark-submit` sets for its program."""
+
+
+def program_session(name: str) -> SparkSession:
+    """Return the session of `spark-submit` or of the program if there is one, or a local one.
+
+    Args:
+        name: name of the application, of a local session.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    return SparkSession.builder.getOrCreate() if SUBMITTED in os.environ else spark_session(name)
 
 
 def spark_session(name: str, cores: int = 2) -> SparkSession:

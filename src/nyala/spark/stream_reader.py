@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import HistoryGone, SchemaMismatch
+from nyala.spark.batches import combined
 from nyala.spark.reader import TokenPartition, read_token
 from nyala.spark.stream_errors import altered, history_gone
 from nyala.spark.stream_offset import StreamOffset
@@ -82,7 +83,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, TokenPartition), f"not a partition of this reader: {partition}"
         options, schema = self._options, self._arrow
         try:
-            for batch in read_token(partition):
+            for batch in combined(read_token(partition)):
                 columns = batch.columns
                 if batch.num_columns < len(schema):  # a snapshot
                     rows, at = batch.num_rows, ScanToken.parse(partition.token).at

@@ -26,6 +26,7 @@ from nyala.spark.jobs.generated_rows import generate
 from nyala.spark.jobs.linked_list import verify
 from nyala.spark.jobs.reports import to_standard_error
 from nyala.spark.options import split
+from nyala.spark.pipelines.jobs import WORK, job_pipeline
 
 JOBS: Mapping[str, Callable[..., Any]] = {
     "import": import_files,
@@ -39,8 +40,9 @@ JOBS: Mapping[str, Callable[..., Any]] = {
     "restore": restore,
 }
 TIMES = ("at", "other_at")
+STANDBY = "wait while another driver runs the same job, and take over when that one has ended early"
 FAILED_CHECKS = {"compare": "equal", "verify": "correct"}
-"""Attribute of the result whose False makes the exit status 1."""
+"""Field of the result whose False makes the exit status 1."""
 
 TASK_ERROR = re.compile(r"^nyala\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 """Name and message of an error of nyala at the end of a traceback of a task."""
@@ -76,6 +78,7 @@ def parser_of(name: str, program: str) -> Parser:
         text = " ".join(helps.get(parameter.name, "").split()).replace("%", "%%")
         positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         _add(parser, parameter, hints[parameter.name], text, positional)
+    parser.add_argument("--standby", action="store_true", help=STANDBY)
     return parser
 
 
@@ -139,16 +142,22 @@ def run(name: str, arguments: Mapping[str, Any], session: Callable[[], SparkSess
 
     Args:
         name: of the job.
-        arguments: of its function.
+        arguments: of its function, and `standby`.
         session: makes the session.
     """
+    given = dict(arguments)
+    standby = given.pop("standby")
     spark = session()
     try:
-        result = JOBS[name](spark, **arguments, report=to_standard_error)
+        if standby:
+            pipeline = job_pipeline(name, given, JOBS[name], _plain, to_standard_error)
+            result = pipeline.run(spark, standby=True).results[WORK]
+        else:
+            result = _plain(JOBS[name](spark, **given, report=to_standard_error))
     finally:
         spark.stop()
-    print(json.dumps(_plain(result)), flush=True)
-    return bool(getattr(result, FAILED_CHECKS.get(name, ""), True))
+    print(json.dumps(result), flush=True)
+    return not isinstance(result, dict) or bool(result.get(FAILED_CHECKS.get(name, ""), True))
 
 
 def _plain(result: Any) -> Any:

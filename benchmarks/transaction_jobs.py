@@ -1,0 +1,184 @@
+"""Jobs and streams of Spark, for `benchmarks/transactions.py`: atomic beside plain, rates, latency."""
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import nyala
+from benchmarks.report import Report
+from nyala.client.client import Client
+from nyala.client.table import Table
+from nyala.spark.session import spark_session
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("text", pa.string())])
+TABLETS, TASKS, LATENCIES = 8, 8, 10
+ATOMIC_RATIO = 1.3
+SOURCE_RATE, SINK_RATE = 1e6, 0.2e6
+WAIT_S = 120
+
+
+def measure(report: Report, client: Client, masters: str, count: int) -> None:
+    """Add the figures of jobs and streams.
+
+    Args:
+        report: of the benchmark.
+        client: creates the tables.
+        masters: addresses.
+        count: number of rows of a job, and of changes of a stream.
+    """
+    spark = spark_session("nyala benchmark")
+    try:
+        table = _jobs(report, spark, client, masters, count)
+        _source(report, spark, masters, table, count)
+        _sink(report, spark, client, masters, count)
+        _latency(report, spark, client, masters)
+    finally:
+        spark.stop()
+
+
+def _create(client: Client, name: str) -> Table:
+    return client.create_table(
+        name, SCHEMA, ["k"], nyala.Partition(hash=[nyala.Hash(["k"], TABLETS)])
+    )
+
+
+def _rows(spark: SparkSession, count: int) -> DataFrame:
+    made = spark.range(0, count, 1, TASKS).withColumnRenamed("id", "k")
+    return made.withColumn("v", f.col("k") * 7).withColumn("text", f.concat(f.lit("row "), "k"))
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _jobs(report: Report, spark: SparkSession, client: Client, masters: str, count: int) -> Table:
+    """Measure jobs with `atomic=false`, atomic ones and one that replaces all rows; return its table."""
+    frame = _rows(spark, count)
+    _rows(spark, TASKS).write.format("noop").mode("append").save()
+    took: dict[str, float] = {}
+    kinds = {
+        "plain": ("append", "false"),
+        "atomic": ("append", "true"),
+        "overwrite": ("overwrite", "true"),
+    }
+    for kind, (mode, atomic) in kinds.items():
+        table = _create(client, f"job_{kind}")
+        if kind == "overwrite":
+            frame.write.format("nyala").options(table=table.name, masters=masters).mode(
+                "append"
+            ).save()
+        writer = frame.write.format("nyala").options(
+            table=table.name, masters=masters, atomic=atomic
+        )
+        took[kind] = _seconds(writer.mode(mode).save)
+        report.add(
+            f"{kind} job of {count:,} rows", count / took[kind], "rows/s",
+            f"{took[kind] / took['plain']:.2f}x the time of the plain one",
+        )  # fmt: skip
+    ratio = took["atomic"] / took["plain"]
+    report.add("time of an atomic job beside a plain one", ratio, "x", at_most=ATOMIC_RATIO)
+    return table
+
+
+def _source(report: Report, spark: SparkSession, masters: str, table: Table, count: int) -> None:
+    """Measure a stream that reads the changes of a job, all in one batch that nothing stores."""
+    with tempfile.TemporaryDirectory() as place:
+        source = spark.readStream.format("nyala").options(table=table.name, masters=masters)
+        frame = source.option("starting", "snapshot").option("net", "false").load()
+        query = (
+            frame.writeStream.format("noop").option("checkpointLocation", place)
+            .trigger(availableNow=True)
+        )  # fmt: skip
+        _run(query)
+        _rows(spark, count).withColumn("v", f.col("v") + 1).write.format("nyala").options(
+            table=table.name, masters=masters
+        ).mode("append").save()
+        seen, took_s = _run(query)
+    report.add(f"stream source, {seen:,} changes", seen / took_s, "changes/s", at_least=SOURCE_RATE)
+
+
+def _sink(report: Report, spark: SparkSession, client: Client, masters: str, count: int) -> None:
+    """Measure a stream of generated rows into a table."""
+    table = _create(client, "sink")
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", count)
+    frame = source.option("numPartitions", TASKS).load()
+    frame = frame.select(
+        f.col("value").alias("k"), f.col("value").alias("v"), f.lit("x").alias("text")
+    )
+    with tempfile.TemporaryDirectory() as place:
+        writer = frame.writeStream.format("nyala").options(table=table.name, masters=masters)
+        query = writer.option("checkpointLocation", place).queryName("sink").start()
+        try:
+            _until(lambda: sum(p.numInputRows > 0 for p in query.recentProgress) >= 2)
+            batch = [p for p in query.recentProgress if p.numInputRows][1]
+        finally:
+            query.stop()
+    took_s = batch.durationMs["addBatch"] / 1000
+    rate = batch.numInputRows / took_s
+    report.add(
+        f"stream sink, batch of {batch.numInputRows:,} rows", rate, "rows/s", at_least=SINK_RATE
+    )
+
+
+def _latency(report: Report, spark: SparkSession, client: Client, masters: str) -> None:
+    """Measure the time from a write to the moment in which a batch of a stream has its row."""
+    table = _create(client, "latency")
+    arrived: dict[int, float] = {}
+    changed = threading.Event()
+
+    def note(frame: DataFrame, _: int) -> None:
+        for row in frame.select("k").collect():
+            arrived[row.k] = time.perf_counter()
+        changed.set()
+
+    source = spark.readStream.format("nyala").options(table=table.name, masters=masters)
+    with tempfile.TemporaryDirectory() as place:
+        writer = source.option("starting", "snapshot").load().writeStream.foreachBatch(note)
+        query = writer.option("checkpointLocation", place).start()
+        try:
+            took = []
+            for key in range(LATENCIES + 1):
+                began = time.perf_counter()
+                table.upsert([{"k": key, "v": 0, "text": ""}]).raise_for_errors()
+                alone = time.perf_counter() - began
+                _until(partial(arrived.__contains__, key))
+                took.append((arrived[key] - began, alone))
+        finally:
+            query.stop()
+    latency = statistics.median(t for t, _ in took[1:])  # the first one waits for the start
+    write = statistics.median(w for _, w in took[1:])
+    report.add(
+        "write to its row in a batch of a stream, median", latency * 1000, "ms",
+        f"{latency / write:.0f}x of the write",
+    )  # fmt: skip
+
+
+def _run(writer: object) -> tuple[int, float]:
+    """Run a query until it has read what there is; return its rows and the seconds of its batches."""
+    query = writer.start()  # type: ignore[attr-defined]
+    query.awaitTermination(3600)
+    progress = [p for p in query.recentProgress if p.numInputRows]
+    took_ms = sum(p.durationMs["addBatch"] for p in progress)
+    return sum(p.numInputRows for p in progress), max(1, took_ms) / 1000
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Wait for a state of a query.
+
+    Raises:
+        TimeoutError: it did not come.
+    """
+    end = time.perf_counter() + WAIT_S
+    while not condition():
+        if time.perf_counter() > end:
+            raise TimeoutError(f"the query has not come so far in {WAIT_S} s")
+        time.sleep(0.002)
