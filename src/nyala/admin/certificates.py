@@ -1,4 +1,4 @@
-"""Upkeep of a server's certificates: files that changed, the list of revoked ones, renewal.
+"""Upkeep of a server's certificates: files that changed, the list of revoked ones, grants, renewal.
 
 A server renews its own certificate after two thirds of its life, with a new key, if a master issued it.
 Connections that are open stay open. The list of revoked certificates is kept in the data directory, so that
@@ -24,12 +24,15 @@ from nyala.security.signing_request import new_request
 from nyala.wire import methods
 from nyala.wire.proto import access_pb2 as pb
 from nyala.wire.tls.join_port import JoinPort
+from nyala.wire.tls.requests import grant_of
 
 log = logging.getLogger(__name__)
 
 INTERVAL_MS = 2_000
 CALL_TIMEOUT_MS = 5_000
 REVOKED_FILE = "revoked"
+RULES_MAX_AGE_S = 300
+"""Time without an answer of a leader master after which grants are not believed any more, in seconds."""
 
 
 class CertificateUpkeep:
@@ -54,6 +57,7 @@ class CertificateUpkeep:
         self._revoked = Path(directory, REVOKED_FILE)
         self._addresses = masters
         self._masters: Masters | None = None
+        self._rules_us = 0
         self._said = ""
 
     def load(self) -> None:
@@ -81,13 +85,14 @@ class CertificateUpkeep:
         while True:
             if self._credentials.refresh():
                 log.info("the credentials were read again: %s", self._credentials.files.cert)
-            for step in (self.learn_revocations, self.renew_if_due):
+            for step in (self.learn_revocations, self.learn_grants, self.renew_if_due):
                 try:
                     await step()
                 except (NyalaError, OSError) as err:  # no leader, or a full disk: tried again
                     self._say(f"the certificates were not brought up to date: {err}")
                 except Exception as bug:  # the task's top: without it certificates would end
                     log.error("the certificates were not brought up to date", exc_info=bug)
+            self._expire_grants()
             await self._env.tasks.sleep_ms(INTERVAL_MS)
 
     async def learn_revocations(self) -> None:
@@ -104,6 +109,26 @@ class CertificateUpkeep:
         known.replace(entries)
         log.info("%d revocations of certificates are in force", len(entries))
         await self._env.tasks.run(Lane.DISK, self._save, entries)
+
+    async def learn_grants(self) -> None:
+        """Ask the leader master for the grants, and put them in force if they are new.
+
+        Raises:
+            NyalaError: no leader answers.
+        """
+        known, began_us = self._credentials.grants, self._env.clock.monotonic_us()
+        request = pb.AccessRulesRequest(version=max(known.version, 0), none=known.version < 0)
+        answer = await self._ask(methods.ACCESS_RULES, request)
+        if answer.changed:
+            known.replace(answer.version, map(grant_of, answer.grants))
+            log.info("%d grants are in force (version %d)", len(known), known.version)
+        known.fresh, self._rules_us = True, began_us
+
+    def _expire_grants(self) -> None:
+        age_us = self._env.clock.monotonic_us() - self._rules_us
+        if self._credentials.grants.fresh and age_us > RULES_MAX_AGE_S * 1_000_000:
+            self._credentials.grants.fresh = False
+            log.warning("grants of users are not in force, since no leader master answers")
 
     async def renew_if_due(self) -> None:
         """Renew the certificate of this server if two thirds of its life have passed.

@@ -27,6 +27,7 @@ from nyala.env.rpc import Handlers
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
 from nyala.replica.host import ReplicaHost
+from nyala.security.tables.grants import TableRef
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from nyala.web.pages import Listing
@@ -36,6 +37,7 @@ from nyala.wire.limits import RpcLimits
 from nyala.wire.peers import PeerTransport
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
+from nyala.wire.tls.tables_of import How
 
 log = logging.getLogger("nyala")
 
@@ -80,6 +82,10 @@ class ServerProcess(Protocol):
 
     def handlers(self) -> Handlers:
         """Return the handlers of its public port."""
+        ...
+
+    def find_table(self, how: How, name: str) -> TableRef | None:
+        """Return a table of this server that a request names; see `wire.tls.requests.Find`."""
         ...
 
     async def start(self) -> None:
@@ -192,7 +198,7 @@ async def _serve(
         upkeep = CertificateUpkeep(env, credentials, directory, server.master_addresses)
     grpc_server = GrpcServer(
         server.handlers(), network.listen_on(addresses.public), limits,
-        RpcMetrics(env.clock, metrics.registry), credentials, audit,
+        RpcMetrics(env.clock, metrics.registry), credentials, audit, server.find_table,
     )  # fmt: skip
     facts = server_facts(role, server, addresses, metrics)
     web = WebServer(facts, network.listen_on(addresses.web), credentials) if addresses.web else None

@@ -24,6 +24,7 @@ from nyala.master.leader import MasterLeadership, Term
 from nyala.master.services import inspection
 from nyala.master.services.access import AccessService
 from nyala.master.services.flight import FlightInfoService
+from nyala.master.services.grants import GrantService
 from nyala.master.services.group import GroupService
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.services.servers import ServersService
@@ -33,8 +34,10 @@ from nyala.master.services.transactions import TransactionsService
 from nyala.master.tservers import TServers
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import Transport
+from nyala.security.tables.grants import TableRef
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.tls.tables_of import How
 
 
 class Master:
@@ -93,6 +96,7 @@ class Master:
             info=self.info,
             status=member.status.status,
         )
+        self._grants = GrantService(context)
         self._services = (
             MasterService(context),
             HeartbeatService(
@@ -108,6 +112,7 @@ class Master:
             TabletsService(context),
             TransactionsService(context),
             AccessService(context, config),
+            self._grants,
             GroupService(env, self.identity, self._open_host),
         )
 
@@ -133,6 +138,14 @@ class Master:
     def handlers(self) -> Handlers:
         """Return the handlers of all RPCs on the public port."""
         return {m: h for service in self._services for m, h in service.handlers().items()}
+
+    def find_table(self, how: How, name: str) -> TableRef | None:
+        """Return a table or journal; see `wire.tls.requests.Find`.
+
+        Raises:
+            NotLeader, Unavailable: this master does not lead: retry.
+        """
+        return self._grants.find(how, name)
 
     def master_addresses(self) -> Sequence[str]:
         """Return the public addresses of all masters, as far as this one knows them."""

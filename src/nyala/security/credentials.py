@@ -12,6 +12,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.security.files import CredentialFiles
 from nyala.security.principal import Principal
 from nyala.security.revocation import Revocations
+from nyala.security.tables.grants import Grants
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Credentials:
         principal: who this process is.
         version: increases when the files were read again.
         revocations: revoked certificates, which no port of this process accepts.
+        grants: what is granted to users on tables.
 
     Raises:
         InvalidArgument: a file is missing, cannot be read, is expired, or they do not belong together.
@@ -44,6 +46,7 @@ class Credentials:
         self.files = files
         self.version = 0
         self.revocations = Revocations()
+        self.grants = Grants()
         self._state = self._stat()
         self.pem, self.principal = _read(files)
         self._contexts = {server: _context(server) for server in (False, True)}

@@ -4,23 +4,25 @@ A method without an entry is refused, and a server that has one does not start.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NoReturn
 
 from nyala.common.errors import Forbidden
 from nyala.security.principal import AccessRole, Principal
 
-_READ, _WRITE, _OWN, _ADMIN, _SERVER = AccessRole
+_USER, _READ, _WRITE, _OWN, _ADMIN, _SERVER = AccessRole
 _V1, _RAM = "nyala.v1.", "nyala.ram.v1."
 _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
-    _V1 + "ServerService": {"ServerInfo": _READ},
+    _V1 + "ServerService": {"ServerInfo": _USER},
     _V1 + "MasterService": {
         "CreateTable": _OWN, "DropTable": _OWN, "RecallTable": _OWN, "AlterTable": _OWN,
-        "ListTables": _READ, "DescribeTable": _READ, "TabletLocations": _READ, "ListServers": _READ,
-        "MasterStatus": _READ, "InspectMaster": _ADMIN, "SetMaintenance": _ADMIN,
+        "ListTables": _USER, "DescribeTable": _READ, "TabletLocations": _READ, "ListServers": _USER,
+        "MasterStatus": _USER, "InspectMaster": _ADMIN, "SetMaintenance": _ADMIN,
         "SetDecommission": _ADMIN, "StandbyPlans": _ADMIN, "ReplaceTablet": _ADMIN,
     },
     _V1 + "AccessService": {
         "CreateToken": _ADMIN, "ListTokens": _ADMIN, "RevokeToken": _ADMIN, "Join": _SERVER,
         "Renew": _SERVER, "Revoke": _ADMIN, "Revocations": _READ, "Members": _SERVER,
+        "Grant": _USER, "RevokeGrant": _USER, "ListGrants": _USER, "AccessRules": _SERVER,
     },
     _V1 + "MasterHeartbeat": {"Heartbeat": _SERVER},
     _V1 + "TabletAdmin": {
@@ -40,10 +42,10 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
         "Resolve": _SERVER, "Stages": _READ,
     },
     _V1 + "TransactionService": {
-        "Ready": _WRITE, "Commit": _WRITE, "Abort": _WRITE, "Status": _SERVER, "List": _READ, "Key": _READ,
+        "Ready": _USER, "Commit": _WRITE, "Abort": _USER, "Status": _SERVER, "List": _READ, "Key": _USER,
     },
     _V1 + "JournalService": {"Step": _WRITE, "Steps": _WRITE, "Read": _READ, "Tail": _READ},
-    _V1 + "StreamService": {"Find": _READ, "Call": _READ},  # the methods in it are checked one by one
+    _V1 + "StreamService": {"Find": _USER, "Call": _USER},  # the methods in it are checked one by one
     _RAM + "CoordinatorService": {
         "Enlist": _SERVER, "CreateTable": _OWN, "DropTable": _OWN, "SplitTablet": _OWN,
         "TabletMap": _READ, "ServerList": _READ, "HintCrashed": _WRITE, "SetRecoveryInfo": _SERVER,
@@ -66,6 +68,24 @@ LEAST_ROLES: Mapping[str, AccessRole] = {
 """Least role by `package.Service/Method`."""
 
 
+BY_TABLE: frozenset[str] = frozenset(
+    f"{service}/{name}"
+    for service, names in {
+        _V1 + "MasterService": (
+            "CreateTable", "DropTable", "RecallTable", "AlterTable", "DescribeTable", "TabletLocations",
+        ),
+        _V1 + "TabletAdmin": ("HoldHistory",),
+        _V1 + "TabletReads": ("Get", "Checksum", "SplitKeyRange", "AwaitChanges"),
+        _V1 + "TabletTransactions": ("Keep", "Drop"),
+        _V1 + "TransactionService": ("Commit",),
+        _V1 + "JournalService": ("Step", "Steps", "Read", "Tail"),
+        "arrow.flight.protocol.FlightService": ("GetFlightInfo", "GetSchema", "DoGet", "DoPut"),
+    }.items()
+    for name in names
+)  # fmt: skip
+"""Methods for which grants on the tables of a request are enough; `wire/tls/tables_of.py` says of which."""
+
+
 AUDITED: frozenset[str] = frozenset(
     f"{_V1}{service}/{name}"
     for service, names in {
@@ -73,7 +93,9 @@ AUDITED: frozenset[str] = frozenset(
             "CreateTable", "DropTable", "RecallTable", "AlterTable", "ReplaceTablet", "SetMaintenance",
             "SetDecommission",
         ),
-        "AccessService": ("CreateToken", "RevokeToken", "Join", "Renew", "Revoke"),
+        "AccessService": (
+            "CreateToken", "RevokeToken", "Join", "Renew", "Revoke", "Grant", "RevokeGrant",
+        ),
         "TabletAdmin": ("DeleteTablet", "ChangeConfig", "CreateWitness", "UnsafeChangeConfig"),
     }.items()
     for name in names
@@ -103,19 +125,35 @@ def require_server(principal: Principal) -> None:
         )
 
 
-def check(principal: Principal, path: str) -> None:
+def check(principal: Principal, path: str) -> bool:
     """Check that a principal may call a method.
 
     Args:
         principal: of the verified certificate.
         path: `package.Service/Method`.
 
+    Returns:
+        True: with any request; False: with a request for tables that are granted to it, which is to be
+        checked.
+
     Raises:
         Forbidden: its role is below that of the method, or the method is not known.
     """
     least = LEAST_ROLES.get(path)
     if least is not None and principal.role >= least:
-        return
+        return True
+    if path in BY_TABLE:
+        return False
+    refuse(principal, path)
+
+
+def refuse(principal: Principal, path: str) -> NoReturn:
+    """Refuse a call for the role of its caller.
+
+    Raises:
+        Forbidden: always; the message names the role that is needed.
+    """
+    least = LEAST_ROLES.get(path)
     nobody = least is None or least is _SERVER
     needed = "servers of the cluster only" if nobody else f"the role {_name(least)} or above"
     raise Forbidden(

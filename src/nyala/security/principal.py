@@ -20,11 +20,13 @@ _SERVER_NAME = re.compile(r"(tserver|master)-([0-9a-f]{32})")
 class AccessRole(IntEnum):
     """Role of a principal; each user role includes those below it.
 
-    READER: reads rows, changes, journals and definitions. WRITER: also writes them. OWNER: also creates,
-    alters and drops tables and journals. ADMIN: also operates the cluster. SERVER: a master, a tablet server
-    or a member of an ensemble; it may call everything.
+    USER: may use only the tables and journals that are granted to its name. READER: reads rows, changes,
+    journals and definitions. WRITER: also writes them. OWNER: also creates, alters and drops tables and
+    journals. ADMIN: also operates the cluster. SERVER: a master, a tablet server or a member of an ensemble;
+    it may call everything.
     """
 
+    USER = 0
     READER = 1
     WRITER = 2
     OWNER = 3

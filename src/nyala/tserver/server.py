@@ -22,6 +22,7 @@ from nyala.machines import registry
 from nyala.replica.clock_offsets import MasterClocks
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
+from nyala.security.tables.grants import TableRef
 from nyala.tserver.address_overrides import AddressOverrides
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.compaction_scheduler import CompactionScheduler
@@ -52,6 +53,7 @@ from nyala.tserver.write_path import WritePath
 from nyala.web.pages import Listing
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.tls.tables_of import How
 
 SERVED = (
     methods.CREATE_TABLET, methods.DELETE_TABLET, methods.LIST_TABLETS, methods.HOLD_HISTORY,
@@ -222,6 +224,14 @@ class TabletServer:
         if self._running is not None:
             await self._running.host.close()
             self._running = None
+
+    def find_table(self, how: How, name: str) -> TableRef | None:
+        """Return the table of a tablet that runs here; see `wire.tls.requests.Find`.
+
+        Raises:
+            Unavailable: there is no replica of the tablet here, or this server is starting: retry.
+        """
+        return self._started().tablets.reference(name) if how is How.TABLET else None
 
     # -- handlers ---------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from nyala.replica.host import ReplicaHost
 from nyala.replica.member.session_header import CLIENT_ID_BYTES
 from nyala.replica.replica import Replica
 from nyala.replica.status import State, WriteOutcome
+from nyala.security.tables.grants import TableRef
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.health import PeerHealth
 from nyala.tserver.history_holds import HistoryHolds
@@ -129,6 +130,22 @@ class Tablets:
                 "use another replica"
             )
         return Hosted(replica, machine)
+
+    def reference(self, tablet_id: str) -> TableRef:
+        """Return the table or journal of a tablet that runs here, as grants know it.
+
+        Raises:
+            Unavailable: as `get`.
+        """
+        machine = self.hosted(tablet_id).machine
+        if (tablet := registry.of_class(machine, Tablet)) is not None:
+            info = tablet.info
+            columns = {int(c.id): c.name for c in info.schema.columns}
+            keys = frozenset(int(c.id) for c in info.schema.key_columns)
+            return TableRef(info.table_id, info.table_name, columns, keys)
+        journal = registry.of_class(machine, JournalMachine)
+        assert journal is not None, machine
+        return TableRef(journal.info.table_id, journal.info.name)
 
     def journals(self) -> list[JournalMachine]:
         """Return all journals that run here."""

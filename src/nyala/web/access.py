@@ -18,6 +18,7 @@ from nyala.common import addresses
 from nyala.common.errors import NyalaError
 from nyala.security.credentials import Credentials
 from nyala.security.identity import PeerIdentity
+from nyala.security.principal import AccessRole
 from nyala.web.logins import SESSION_S, Logins
 from nyala.web.pages import message
 
@@ -82,7 +83,7 @@ class LoginGuard:
         if wrong is not None:
             return wrong
         if certified is None:
-            return PlainTextResponse("only with a certificate of a user of the cluster\n", 403)
+            return PlainTextResponse("only with a certificate of the role reader or above\n", 403)
         return PlainTextResponse(self._logins.link(certified))
 
     async def form(self, request: Request) -> Response:
@@ -122,10 +123,11 @@ class LoginGuard:
         return self._valid(request.state.certified) or self._valid(session)
 
     def _valid(self, caller: PeerIdentity | None) -> PeerIdentity | None:
-        """Return a caller whose certificate is not revoked."""
+        """Return a caller who may see the pages: a reader of the cluster, with a certificate not revoked."""
+        if caller is None or caller.principal.role < AccessRole.READER:
+            return None
         try:
-            if caller is not None:
-                self._credentials.revocations.check(caller)
+            self._credentials.revocations.check(caller)
         except NyalaError:
             return None
         return caller

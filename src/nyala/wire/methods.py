@@ -108,6 +108,10 @@ JOIN = _method(_access, "Join")
 RENEW = _method(_access, "Renew")
 REVOKE = _method(_access, "Revoke")
 MEMBERS = _method(_access, "Members")
+GRANT = _method(_access, "Grant")
+REVOKE_GRANT = _method(_access, "RevokeGrant")
+LIST_GRANTS = _method(_access, "ListGrants")
+ACCESS_RULES = _method(_access, "AccessRules")
 REVOCATIONS = _method(_access, "Revocations")
 
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]

@@ -29,6 +29,7 @@ from nyala.wire.stream_server import StreamServer
 from nyala.wire.streams.calls import CallServer
 from nyala.wire.tls.access import checked, identity_of_call
 from nyala.wire.tls.auditing import Audit, audited, note_refusal
+from nyala.wire.tls.requests import Find, TableAccess
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class GrpcServer:
         credentials: of the server, for TLS; callers then need a certificate, and the role of a method.
             None: no encryption and no checks.
         audit: audit log of the server; None: it has none.
+        find: finds the tables of requests, for grants; None: the server has no tables.
     """
 
     def __init__(
@@ -54,14 +56,16 @@ class GrpcServer:
         metrics: RpcMetrics | None = None,
         credentials: Credentials | None = None,
         audit: Audit | None = None,
+        find: Find | None = None,
     ) -> None:
         self._limits = limits or RpcLimits()
+        self._access = TableAccess(credentials.grants, find) if credentials and find else None
         self._audit = audit
         self._metrics = metrics
         self._credentials = credentials
         calls = CallServer(handlers, self._limits.message_bytes, metrics)
         served = {**handlers, methods.CALL: calls.call}
-        self._streams = StreamServer(served, self._limits, metrics, credentials)
+        self._streams = StreamServer(served, self._limits, metrics, credentials, self._access)
         self._handlers = {**served, methods.FIND_STREAMS: self._streams.find}
         if credentials is not None:
             policy.require_entries(m.path for m in self._handlers)
@@ -155,6 +159,7 @@ class GrpcServer:
             self._metrics,
             self._credentials,
             self._audit,
+            self._access,
         )
         if method.shape is Shape.UNARY:
             return grpc.unary_unary_rpc_method_handler(call.unary)
@@ -188,8 +193,10 @@ class _Call:
         metrics: RpcMetrics | None,
         credentials: Credentials | None,
         audit: Audit | None,
+        access: TableAccess | None,
     ) -> None:
         self._audit = audit
+        self._access = access
         self._method = method
         self._handler = handler
         self._credentials = credentials
@@ -245,7 +252,7 @@ class _Call:
         known = self._credentials
         caller = None if known is None else identity_of_call(context, known)
         CALLER.set(caller)  # in the task of this call
-        return checked(self._method, self._handler, caller)
+        return checked(self._method, self._handler, caller, self._access)
 
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:
         try:

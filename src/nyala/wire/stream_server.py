@@ -27,6 +27,7 @@ from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 from nyala.wire.tls.access import checked, identity_of_connection
+from nyala.wire.tls.requests import TableAccess
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class StreamServer:
         limits: limits of messages.
         metrics: metrics of calls; None: none.
         credentials: of the server, for TLS; None: no encryption.
+        access: grants and tables of the server; None: it has none.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class StreamServer:
         limits: RpcLimits,
         metrics: RpcMetrics | None,
         credentials: Credentials | None = None,
+        access: TableAccess | None = None,
     ) -> None:
+        self.access = access
         self.methods = {m.path: m for m in handlers if m.shape is not Shape.UNARY}
         self.handlers = handlers
         self.limits = limits
@@ -157,7 +161,7 @@ class ServerStream(StreamEnd):
         if credentials is not None:
             assert self._transport is not None
             caller = identity_of_connection(self._transport, credentials)
-        return checked(method, self._server.handlers[method], caller)
+        return checked(method, self._server.handlers[method], caller, self._server.access)
 
     def _send_end(self, failure: NyalaError | None) -> None:
         """Send END or the error to the client."""

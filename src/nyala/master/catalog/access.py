@@ -1,25 +1,36 @@
-"""Access in the catalog: join tokens with their uses, and revoked certificates."""
+"""Access in the catalog: join tokens with their uses, revoked certificates, and grants with their version."""
 
 from nyala.master.catalog.plan import AccessChanges, CatalogPlan
 from nyala.master.catalog.records import (
+    KIND_GRANT,
     KIND_REVOCATION,
     KIND_TOKEN,
     CatalogRow,
     Item,
+    grant_row,
     revocation_row,
+    rules_row,
     token_row,
 )
 from nyala.wire.proto import catalog_pb2 as cat
 
-ACCESS_RECORDS = cat.JoinTokenRecord | cat.RevocationRecord
+ACCESS_RECORDS = (
+    cat.JoinTokenRecord | cat.RevocationRecord | cat.GrantRecord | cat.AccessRulesRecord
+)
 
 
 class Access:
-    """Tokens and revocations, by id; their records are read only."""
+    """Tokens, revocations and grants, by id; their records are read only.
+
+    Attributes:
+        rules_version: version of the grants.
+    """
 
     def __init__(self) -> None:
         self.tokens: dict[str, cat.JoinTokenRecord] = {}
         self.revocations: dict[str, cat.RevocationRecord] = {}
+        self.grants: dict[str, cat.GrantRecord] = {}
+        self.rules_version = 0
 
     def publish(self, plan: CatalogPlan) -> None:
         """Take over what a replicated plan has of them."""
@@ -32,6 +43,11 @@ class Access:
             self.tokens.pop(token, None)
         for revocation in changes.expired:
             self.revocations.pop(revocation, None)
+        self.grants |= {grant.id: grant for grant in changes.grants}
+        for grant in changes.ungranted:
+            self.grants.pop(grant, None)
+        if changes.rules is not None:
+            self.rules_version = changes.rules.version
 
     def load(self, item: Item) -> None:
         """Add a record, when the catalog is loaded."""
@@ -39,12 +55,19 @@ class Access:
             self.tokens[item.id] = item
         elif isinstance(item, cat.RevocationRecord):
             self.revocations[item.id] = item
+        elif isinstance(item, cat.GrantRecord):
+            self.grants[item.id] = item
+        elif isinstance(item, cat.AccessRulesRecord):
+            self.rules_version = item.version
 
 
 def rows_of(changes: AccessChanges | None) -> list[CatalogRow]:
-    """Return the rows that a plan writes for tokens and revocations."""
+    """Return the rows that a plan writes for tokens, revocations and grants."""
     if changes is None:
         return []
     rows = [*map(token_row, changes.tokens), *map(revocation_row, changes.revocations)]
     rows += [CatalogRow(KIND_TOKEN, token, b"", removed=True) for token in changes.ended]
-    return rows + [CatalogRow(KIND_REVOCATION, e, b"", removed=True) for e in changes.expired]
+    rows += [CatalogRow(KIND_REVOCATION, e, b"", removed=True) for e in changes.expired]
+    rows += [*map(grant_row, changes.grants)]
+    rows += [CatalogRow(KIND_GRANT, g, b"", removed=True) for g in changes.ungranted]
+    return rows if changes.rules is None else [*rows, rules_row(changes.rules)]

@@ -14,19 +14,25 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class AccessChanges:
-    """Changes of tokens and revocations in a plan.
+    """Changes of tokens, revocations and grants in a plan.
 
     Attributes:
         tokens: new records of tokens.
         ended: tokens whose rows are removed, by id.
         revocations: new revocations.
         expired: revocations whose rows are removed, by id.
+        grants: new records of grants.
+        ungranted: grants whose rows are removed, by id.
+        rules: the next version of the grants, if they change.
     """
 
     tokens: tuple[cat.JoinTokenRecord, ...] = ()
     ended: tuple[str, ...] = ()
     revocations: tuple[cat.RevocationRecord, ...] = ()
     expired: tuple[str, ...] = ()
+    grants: tuple[cat.GrantRecord, ...] = ()
+    ungranted: tuple[str, ...] = ()
+    rules: cat.AccessRulesRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,8 @@ class CatalogTablet:
 
 KIND_TABLE, KIND_TABLET, KIND_CLUSTER, KIND_SERVER = "table", "tablet", "cluster", "server"
 KIND_DECISION, KIND_MARKS = "decision", "decision_marks"
-KIND_TOKEN, KIND_REVOCATION = "join_token", "revocation"
+KIND_TOKEN, KIND_REVOCATION, KIND_GRANT = "join_token", "revocation", "grant"
+KIND_RULES, RULES_ROW = "access_rules", "rules"
 KIND_KEY = "txn_key"
 """Kind of the keys of transactions, which are looked up and not loaded: it sorts after every other kind."""
 CLUSTER_ROW, MARKS_ROW = "cluster", "marks"
@@ -269,6 +270,16 @@ def revocation_row(record: cat.RevocationRecord) -> CatalogRow:
     return CatalogRow(KIND_REVOCATION, record.id, record.SerializeToString(deterministic=True))
 
 
+def grant_row(record: cat.GrantRecord) -> CatalogRow:
+    """Return the row of a grant."""
+    return CatalogRow(KIND_GRANT, record.id, record.SerializeToString(deterministic=True))
+
+
+def rules_row(record: cat.AccessRulesRecord) -> CatalogRow:
+    """Return the row of the version of the grants."""
+    return CatalogRow(KIND_RULES, RULES_ROW, record.SerializeToString(deterministic=True))
+
+
 def key_row(record: cat.KeyRecord) -> CatalogRow:
     """Return the row of a key."""
     return CatalogRow(KIND_KEY, record.key.name, record.SerializeToString(deterministic=True))
@@ -288,6 +299,8 @@ Item = (
     | cat.DecisionMarks
     | cat.JoinTokenRecord
     | cat.RevocationRecord
+    | cat.GrantRecord
+    | cat.AccessRulesRecord
 )
 _RECORDS: dict[
     str,
@@ -298,7 +311,9 @@ _RECORDS: dict[
     | type[cat.DecisionRecord]
     | type[cat.DecisionMarks]
     | type[cat.JoinTokenRecord]
-    | type[cat.RevocationRecord],
+    | type[cat.RevocationRecord]
+    | type[cat.GrantRecord]
+    | type[cat.AccessRulesRecord],
 ] = {
     KIND_TABLE: cat.TableRecord,
     KIND_TABLET: cat.TabletRecord,
@@ -308,6 +323,8 @@ _RECORDS: dict[
     KIND_MARKS: cat.DecisionMarks,
     KIND_TOKEN: cat.JoinTokenRecord,
     KIND_REVOCATION: cat.RevocationRecord,
+    KIND_GRANT: cat.GrantRecord,
+    KIND_RULES: cat.AccessRulesRecord,
 }
 
 
@@ -341,7 +358,7 @@ def parse(row: CatalogRow) -> Item | None:
         record = _RECORDS[row.kind].FromString(row.body)
     except DecodeError as err:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} cannot be read: {err}") from err
-    if isinstance(record, cat.ClusterRecord | cat.DecisionMarks):
+    if isinstance(record, cat.ClusterRecord | cat.DecisionMarks | cat.AccessRulesRecord):
         return record
     if (found := _id_of(record)) != row.id:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {found!r}")
@@ -370,7 +387,8 @@ def _id_of(
     | pb.ListedServer
     | cat.DecisionRecord
     | cat.JoinTokenRecord
-    | cat.RevocationRecord,
+    | cat.RevocationRecord
+    | cat.GrantRecord,
 ) -> str:
     """Return the id that the row of a record has."""
     if isinstance(record, cat.DecisionRecord):

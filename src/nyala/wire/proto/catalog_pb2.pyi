@@ -517,3 +517,72 @@ class RevocationRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevocationRecord: _TypeAlias = RevocationRecord  # noqa: Y015
+
+@_typing.final
+class GrantRecord(_message.Message):
+    """kind "grant", id = `id`"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    GRANTED_US_FIELD_NUMBER: _builtins.int
+    GRANTED_BY_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """hash of user, role and object"""
+    user: _builtins.str
+    role: _builtins.str
+    """"reader", "writer" or "owner" """
+    table_id: _builtins.str
+    prefix: _builtins.str
+    """a table or journal, or the beginning of names; both empty: all"""
+    granted_us: _builtins.int
+    granted_by: _builtins.str
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ids of the columns that may be read; none: all"""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        user: _builtins.str = ...,
+        role: _builtins.str = ...,
+        table_id: _builtins.str = ...,
+        prefix: _builtins.str = ...,
+        columns: _abc.Iterable[_builtins.int] | None = ...,
+        granted_us: _builtins.int = ...,
+        granted_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "granted_by", b"granted_by", "granted_us", b"granted_us", "id", b"id", "prefix", b"prefix", "role", b"role", "table_id", b"table_id", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GrantRecord: _TypeAlias = GrantRecord  # noqa: Y015
+
+@_typing.final
+class AccessRulesRecord(_message.Message):
+    """kind "access_rules", id = "rules": version of the grants, which increases with each change of them"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AccessRulesRecord: _TypeAlias = AccessRulesRecord  # noqa: Y015

@@ -1,5 +1,8 @@
 """Checks of callers at the ports of a server that has credentials: who calls, and whether they may.
 
+A caller whose role is not enough for a method may have grants on the tables of a request: then each request
+is checked (`Requests`).
+
 A server without credentials listens on loopback only and checks nothing; its callers have no principal.
 """
 
@@ -7,13 +10,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nyala.common.errors import NyalaError
 from nyala.env.rpc import Method
 from nyala.security import policy
 from nyala.security.credentials import Credentials
 from nyala.security.identity import PeerIdentity, identity_of_peer, identity_of_pem
-from nyala.wire import methods, status
-from nyala.wire.proto import reads_pb2 as pb
+from nyala.wire import methods
+from nyala.wire.tls.requests import Requests, TableAccess, is_filtered
 
 _PEM = "x509_pem_cert"
 
@@ -51,29 +53,32 @@ def identity_of_connection(
     return found
 
 
-def checked(method: Method, handler: Callable[..., Any], caller: PeerIdentity | None) -> Any:
+def checked(
+    method: Method,
+    handler: Callable[..., Any],
+    caller: PeerIdentity | None,
+    access: TableAccess | None,
+) -> Any:
     """Return the handler of a method for a caller; calls inside of a stream of calls are checked one by one.
 
     Args:
         method: the method.
         handler: its handler.
         caller: None: the server has no credentials.
+        access: grants, and the tables of this server; None: there are none, or no credentials.
 
     Raises:
         Forbidden: the caller may not call it.
     """
     if caller is None:
         return handler
-    policy.check(caller.principal, method.path)
-    if method is not methods.CALL:
+    principal = caller.principal
+    whole = policy.check(principal, method.path)
+    if whole and method is not methods.CALL and not is_filtered(principal, method):
         return handler
-
-    def call(request: pb.CallRequest, answer: Callable[[pb.CallResponse], None]) -> None:
-        try:
-            policy.check(caller.principal, request.method)
-        except NyalaError as err:
-            answer(pb.CallResponse(request=request.request, error=status.to_proto(err)))
-        else:
-            handler(request, answer)
-
-    return call
+    if access is None and not whole:
+        policy.refuse(principal, method.path)
+    requests = Requests(principal, access)
+    if method is methods.CALL:
+        return requests.calls(handler)
+    return requests.checked(method, handler)

@@ -1,0 +1,1 @@
+"""Access of users to tables on real servers."""
