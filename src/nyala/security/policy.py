@@ -21,6 +21,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
     _V1 + "AccessService": {
         "CreateToken": _ADMIN, "ListTokens": _ADMIN, "RevokeToken": _ADMIN, "Join": _SERVER,
         "Renew": _SERVER, "Revoke": _ADMIN, "Revocations": _READ, "Members": _SERVER,
+        "Login": _SERVER, "AddUser": _ADMIN, "ListUsers": _ADMIN, "SetUser": _ADMIN, "RemoveUser": _ADMIN,
     },
     _V1 + "MasterHeartbeat": {"Heartbeat": _SERVER},
     _V1 + "TabletAdmin": {
@@ -73,7 +74,10 @@ AUDITED: frozenset[str] = frozenset(
             "CreateTable", "DropTable", "RecallTable", "AlterTable", "ReplaceTablet", "SetMaintenance",
             "SetDecommission",
         ),
-        "AccessService": ("CreateToken", "RevokeToken", "Join", "Renew", "Revoke"),
+        "AccessService": (
+            "CreateToken", "RevokeToken", "Join", "Renew", "Revoke", "Login", "AddUser", "SetUser",
+            "RemoveUser",
+        ),
         "TabletAdmin": ("DeleteTablet", "ChangeConfig", "CreateWitness", "UnsafeChangeConfig"),
     }.items()
     for name in names

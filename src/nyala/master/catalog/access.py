@@ -1,25 +1,28 @@
-"""Access in the catalog: join tokens with their uses, and revoked certificates."""
+"""Access in the catalog: join tokens with their uses, accounts of users, and revoked certificates."""
 
 from nyala.master.catalog.plan import AccessChanges, CatalogPlan
 from nyala.master.catalog.records import (
     KIND_REVOCATION,
     KIND_TOKEN,
+    KIND_USER,
     CatalogRow,
     Item,
     revocation_row,
     token_row,
+    user_row,
 )
 from nyala.wire.proto import catalog_pb2 as cat
 
-ACCESS_RECORDS = cat.JoinTokenRecord | cat.RevocationRecord
+ACCESS_RECORDS = cat.JoinTokenRecord | cat.RevocationRecord | cat.UserRecord
 
 
 class Access:
-    """Tokens and revocations, by id; their records are read only."""
+    """Tokens, revocations and accounts of users, by id; their records are read only."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, cat.JoinTokenRecord] = {}
         self.revocations: dict[str, cat.RevocationRecord] = {}
+        self.users: dict[str, cat.UserRecord] = {}
 
     def publish(self, plan: CatalogPlan) -> None:
         """Take over what a replicated plan has of them."""
@@ -28,6 +31,9 @@ class Access:
             return
         self.tokens |= {token.id: token for token in changes.tokens}
         self.revocations |= {entry.id: entry for entry in changes.revocations}
+        self.users |= {user.id: user for user in changes.users}
+        for user in changes.removed_users:
+            self.users.pop(user, None)
         for token in changes.ended:
             self.tokens.pop(token, None)
         for revocation in changes.expired:
@@ -39,12 +45,16 @@ class Access:
             self.tokens[item.id] = item
         elif isinstance(item, cat.RevocationRecord):
             self.revocations[item.id] = item
+        elif isinstance(item, cat.UserRecord):
+            self.users[item.id] = item
 
 
 def rows_of(changes: AccessChanges | None) -> list[CatalogRow]:
-    """Return the rows that a plan writes for tokens and revocations."""
+    """Return the rows that a plan writes for tokens, accounts and revocations."""
     if changes is None:
         return []
     rows = [*map(token_row, changes.tokens), *map(revocation_row, changes.revocations)]
+    rows += map(user_row, changes.users)
+    rows += [CatalogRow(KIND_USER, user, b"", removed=True) for user in changes.removed_users]
     rows += [CatalogRow(KIND_TOKEN, token, b"", removed=True) for token in changes.ended]
     return rows + [CatalogRow(KIND_REVOCATION, e, b"", removed=True) for e in changes.expired]

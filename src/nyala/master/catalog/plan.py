@@ -14,19 +14,23 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class AccessChanges:
-    """Changes of tokens and revocations in a plan.
+    """Changes of tokens, accounts of users and revocations in a plan.
 
     Attributes:
         tokens: new records of tokens.
         ended: tokens whose rows are removed, by id.
         revocations: new revocations.
         expired: revocations whose rows are removed, by id.
+        users: new records of accounts.
+        removed_users: accounts whose rows are removed, by name.
     """
 
     tokens: tuple[cat.JoinTokenRecord, ...] = ()
     ended: tuple[str, ...] = ()
     revocations: tuple[cat.RevocationRecord, ...] = ()
     expired: tuple[str, ...] = ()
+    users: tuple[cat.UserRecord, ...] = ()
+    removed_users: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,7 @@ class CatalogPlan:
         removed: decisions whose rows are removed, by transaction.
         marks: new marks of the decisions.
         keys: new records of keys of transactions.
-        access: changes of join tokens and revocations.
+        access: changes of join tokens, accounts and revocations.
         removed_keys: keys whose rows are removed, by name.
         actions: orders for tablet servers, sent after the commit point only.
         answer: the id of the table that the operation is about, for the client.

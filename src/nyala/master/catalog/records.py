@@ -200,7 +200,7 @@ class CatalogTablet:
 
 KIND_TABLE, KIND_TABLET, KIND_CLUSTER, KIND_SERVER = "table", "tablet", "cluster", "server"
 KIND_DECISION, KIND_MARKS = "decision", "decision_marks"
-KIND_TOKEN, KIND_REVOCATION = "join_token", "revocation"
+KIND_TOKEN, KIND_REVOCATION, KIND_USER = "join_token", "revocation", "account"
 KIND_KEY = "txn_key"
 """Kind of the keys of transactions, which are looked up and not loaded: it sorts after every other kind."""
 CLUSTER_ROW, MARKS_ROW = "cluster", "marks"
@@ -269,6 +269,11 @@ def revocation_row(record: cat.RevocationRecord) -> CatalogRow:
     return CatalogRow(KIND_REVOCATION, record.id, record.SerializeToString(deterministic=True))
 
 
+def user_row(record: cat.UserRecord) -> CatalogRow:
+    """Return the row of an account of a user."""
+    return CatalogRow(KIND_USER, record.id, record.SerializeToString(deterministic=True))
+
+
 def key_row(record: cat.KeyRecord) -> CatalogRow:
     """Return the row of a key."""
     return CatalogRow(KIND_KEY, record.key.name, record.SerializeToString(deterministic=True))
@@ -288,6 +293,7 @@ Item = (
     | cat.DecisionMarks
     | cat.JoinTokenRecord
     | cat.RevocationRecord
+    | cat.UserRecord
 )
 _RECORDS: dict[
     str,
@@ -298,7 +304,8 @@ _RECORDS: dict[
     | type[cat.DecisionRecord]
     | type[cat.DecisionMarks]
     | type[cat.JoinTokenRecord]
-    | type[cat.RevocationRecord],
+    | type[cat.RevocationRecord]
+    | type[cat.UserRecord],
 ] = {
     KIND_TABLE: cat.TableRecord,
     KIND_TABLET: cat.TabletRecord,
@@ -308,6 +315,7 @@ _RECORDS: dict[
     KIND_MARKS: cat.DecisionMarks,
     KIND_TOKEN: cat.JoinTokenRecord,
     KIND_REVOCATION: cat.RevocationRecord,
+    KIND_USER: cat.UserRecord,
 }
 
 
@@ -370,7 +378,8 @@ def _id_of(
     | pb.ListedServer
     | cat.DecisionRecord
     | cat.JoinTokenRecord
-    | cat.RevocationRecord,
+    | cat.RevocationRecord
+    | cat.UserRecord,
 ) -> str:
     """Return the id that the row of a record has."""
     if isinstance(record, cat.DecisionRecord):

@@ -26,7 +26,7 @@ from nyala.wire.proto import catalog_pb2 as nyala_dot_wire_dot_proto_dot_catalog
 from nyala.wire.proto import nyala_pb2 as nyala_dot_wire_dot_proto_dot_nyala__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dnyala/wire/proto/access.proto\x12\x08nyala.v1\x1a\x1enyala/wire/proto/catalog.proto\x1a\x1cnyala/wire/proto/nyala.proto\"?\n\x12\x43reateTokenRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05ttl_s\x18\x02 \x01(\x04\x12\x0c\n\x04uses\x18\x03 \x01(\r\"N\n\x13\x43reateTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x12\n\nexpires_us\x18\x02 \x01(\x04\x12\x14\n\x0cjoin_address\x18\x03 \x01(\t\"\x13\n\x11ListTokensRequest\"?\n\x12ListTokensResponse\x12)\n\x06tokens\x18\x01 \x03(\x0b\x32\x19.nyala.v1.JoinTokenRecord\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x15\n\x13RevokeTokenResponse\"g\n\x0bJoinRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\t\x12\x0b\n\x03\x63sr\x18\x03 \x01(\x0c\x12\x0c\n\x04uuid\x18\x04 \x01(\t\x12\x0c\n\x04role\x18\x05 \x01(\t\x12\r\n\x05hosts\x18\x06 \x03(\t\"i\n\x0cJoinResponse\x12\n\n\x02\x63\x61\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x18\n\x10master_addresses\x18\x03 \x03(\t\x12\x1e\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x0f.nyala.v1.Error\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\x0c\"$\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"-\n\rRevokeRequest\x12\x0e\n\x06serial\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"@\n\x0eRevokeResponse\x12.\n\nrevocation\x18\x01 \x01(\x0b\x32\x1a.nyala.v1.RevocationRecord\"$\n\x12RevocationsRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"V\n\x13RevocationsResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12/\n\x0brevocations\x18\x02 \x03(\x0b\x32\x1a.nyala.v1.RevocationRecord\"#\n\x0eMembersRequest\x12\x11\n\ttablet_id\x18\x01 \x01(\t\">\n\x0fMembersResponse\x12+\n\tconsensus\x18\x01 \x01(\x0b\x32\x18.nyala.v1.ConsensusState2\xaa\x04\n\rAccessService\x12J\n\x0b\x43reateToken\x12\x1c.nyala.v1.CreateTokenRequest\x1a\x1d.nyala.v1.CreateTokenResponse\x12G\n\nListTokens\x12\x1b.nyala.v1.ListTokensRequest\x1a\x1c.nyala.v1.ListTokensResponse\x12J\n\x0bRevokeToken\x12\x1c.nyala.v1.RevokeTokenRequest\x1a\x1d.nyala.v1.RevokeTokenResponse\x12\x35\n\x04Join\x12\x15.nyala.v1.JoinRequest\x1a\x16.nyala.v1.JoinResponse\x12\x38\n\x05Renew\x12\x16.nyala.v1.RenewRequest\x1a\x17.nyala.v1.RenewResponse\x12;\n\x06Revoke\x12\x17.nyala.v1.RevokeRequest\x1a\x18.nyala.v1.RevokeResponse\x12>\n\x07Members\x12\x18.nyala.v1.MembersRequest\x1a\x19.nyala.v1.MembersResponse\x12J\n\x0bRevocations\x12\x1c.nyala.v1.RevocationsRequest\x1a\x1d.nyala.v1.RevocationsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dnyala/wire/proto/access.proto\x12\x08nyala.v1\x1a\x1enyala/wire/proto/catalog.proto\x1a\x1cnyala/wire/proto/nyala.proto\"?\n\x12\x43reateTokenRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05ttl_s\x18\x02 \x01(\x04\x12\x0c\n\x04uses\x18\x03 \x01(\r\"N\n\x13\x43reateTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x12\n\nexpires_us\x18\x02 \x01(\x04\x12\x14\n\x0cjoin_address\x18\x03 \x01(\t\"\x13\n\x11ListTokensRequest\"?\n\x12ListTokensResponse\x12)\n\x06tokens\x18\x01 \x03(\x0b\x32\x19.nyala.v1.JoinTokenRecord\" \n\x12RevokeTokenRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x15\n\x13RevokeTokenResponse\"\x8e\x01\n\x0bJoinRequest\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x0e\n\x06secret\x18\x02 \x01(\t\x12\x0b\n\x03\x63sr\x18\x03 \x01(\x0c\x12\x0c\n\x04uuid\x18\x04 \x01(\t\x12\x0c\n\x04role\x18\x05 \x01(\t\x12\r\n\x05hosts\x18\x06 \x03(\t\x12%\n\x05login\x18\x07 \x01(\x0b\x32\x16.nyala.v1.LoginRequest\"i\n\x0cJoinResponse\x12\n\n\x02\x63\x61\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x02 \x01(\x0c\x12\x18\n\x10master_addresses\x18\x03 \x03(\t\x12\x1e\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x0f.nyala.v1.Error\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\x0c\"$\n\rRenewResponse\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0c\"q\n\x0cLoginRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08password\x18\x02 \x01(\t\x12\x0b\n\x03jwt\x18\x03 \x01(\t\x12\x14\n\x0cnew_password\x18\x04 \x01(\t\x12\x0b\n\x03\x63sr\x18\x05 \x01(\x0c\x12\x11\n\tpeer_host\x18\x06 \x01(\t\"Z\n\rLoginResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\x12\x18\n\x10master_addresses\x18\x04 \x03(\t\">\n\x0e\x41\x64\x64UserRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x10\n\x08password\x18\x03 \x01(\t\"\x11\n\x0f\x41\x64\x64UserResponse\"\x12\n\x10ListUsersRequest\"8\n\x11ListUsersResponse\x12#\n\x05users\x18\x01 \x03(\x0b\x32\x14.nyala.v1.UserRecord\"b\n\x0eSetUserRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\x10\n\x08password\x18\x03 \x01(\t\x12\x15\n\x08\x64isabled\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\x0b\n\t_disabled\"\x11\n\x0fSetUserResponse\"!\n\x11RemoveUserRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x14\n\x12RemoveUserResponse\"-\n\rRevokeRequest\x12\x0e\n\x06serial\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"@\n\x0eRevokeResponse\x12.\n\nrevocation\x18\x01 \x01(\x0b\x32\x1a.nyala.v1.RevocationRecord\"$\n\x12RevocationsRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"V\n\x13RevocationsResponse\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\x12/\n\x0brevocations\x18\x02 \x03(\x0b\x32\x1a.nyala.v1.RevocationRecord\"#\n\x0eMembersRequest\x12\x11\n\ttablet_id\x18\x01 \x01(\t\">\n\x0fMembersResponse\x12+\n\tconsensus\x18\x01 \x01(\x0b\x32\x18.nyala.v1.ConsensusState2\xf3\x06\n\rAccessService\x12J\n\x0b\x43reateToken\x12\x1c.nyala.v1.CreateTokenRequest\x1a\x1d.nyala.v1.CreateTokenResponse\x12G\n\nListTokens\x12\x1b.nyala.v1.ListTokensRequest\x1a\x1c.nyala.v1.ListTokensResponse\x12J\n\x0bRevokeToken\x12\x1c.nyala.v1.RevokeTokenRequest\x1a\x1d.nyala.v1.RevokeTokenResponse\x12\x35\n\x04Join\x12\x15.nyala.v1.JoinRequest\x1a\x16.nyala.v1.JoinResponse\x12\x38\n\x05Login\x12\x16.nyala.v1.LoginRequest\x1a\x17.nyala.v1.LoginResponse\x12>\n\x07\x41\x64\x64User\x12\x18.nyala.v1.AddUserRequest\x1a\x19.nyala.v1.AddUserResponse\x12\x44\n\tListUsers\x12\x1a.nyala.v1.ListUsersRequest\x1a\x1b.nyala.v1.ListUsersResponse\x12>\n\x07SetUser\x12\x18.nyala.v1.SetUserRequest\x1a\x19.nyala.v1.SetUserResponse\x12G\n\nRemoveUser\x12\x1b.nyala.v1.RemoveUserRequest\x1a\x1c.nyala.v1.RemoveUserResponse\x12\x38\n\x05Renew\x12\x16.nyala.v1.RenewRequest\x1a\x17.nyala.v1.RenewResponse\x12;\n\x06Revoke\x12\x17.nyala.v1.RevokeRequest\x1a\x18.nyala.v1.RevokeResponse\x12>\n\x07Members\x12\x18.nyala.v1.MembersRequest\x1a\x19.nyala.v1.MembersResponse\x12J\n\x0bRevocations\x12\x1c.nyala.v1.RevocationsRequest\x1a\x1d.nyala.v1.RevocationsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,26 +45,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REVOKETOKENREQUEST']._serialized_end=368
   _globals['_REVOKETOKENRESPONSE']._serialized_start=370
   _globals['_REVOKETOKENRESPONSE']._serialized_end=391
-  _globals['_JOINREQUEST']._serialized_start=393
-  _globals['_JOINREQUEST']._serialized_end=496
-  _globals['_JOINRESPONSE']._serialized_start=498
-  _globals['_JOINRESPONSE']._serialized_end=603
-  _globals['_RENEWREQUEST']._serialized_start=605
-  _globals['_RENEWREQUEST']._serialized_end=632
-  _globals['_RENEWRESPONSE']._serialized_start=634
-  _globals['_RENEWRESPONSE']._serialized_end=670
-  _globals['_REVOKEREQUEST']._serialized_start=672
-  _globals['_REVOKEREQUEST']._serialized_end=717
-  _globals['_REVOKERESPONSE']._serialized_start=719
-  _globals['_REVOKERESPONSE']._serialized_end=783
-  _globals['_REVOCATIONSREQUEST']._serialized_start=785
-  _globals['_REVOCATIONSREQUEST']._serialized_end=821
-  _globals['_REVOCATIONSRESPONSE']._serialized_start=823
-  _globals['_REVOCATIONSRESPONSE']._serialized_end=909
-  _globals['_MEMBERSREQUEST']._serialized_start=911
-  _globals['_MEMBERSREQUEST']._serialized_end=946
-  _globals['_MEMBERSRESPONSE']._serialized_start=948
-  _globals['_MEMBERSRESPONSE']._serialized_end=1010
-  _globals['_ACCESSSERVICE']._serialized_start=1013
-  _globals['_ACCESSSERVICE']._serialized_end=1567
+  _globals['_JOINREQUEST']._serialized_start=394
+  _globals['_JOINREQUEST']._serialized_end=536
+  _globals['_JOINRESPONSE']._serialized_start=538
+  _globals['_JOINRESPONSE']._serialized_end=643
+  _globals['_RENEWREQUEST']._serialized_start=645
+  _globals['_RENEWREQUEST']._serialized_end=672
+  _globals['_RENEWRESPONSE']._serialized_start=674
+  _globals['_RENEWRESPONSE']._serialized_end=710
+  _globals['_LOGINREQUEST']._serialized_start=712
+  _globals['_LOGINREQUEST']._serialized_end=825
+  _globals['_LOGINRESPONSE']._serialized_start=827
+  _globals['_LOGINRESPONSE']._serialized_end=917
+  _globals['_ADDUSERREQUEST']._serialized_start=919
+  _globals['_ADDUSERREQUEST']._serialized_end=981
+  _globals['_ADDUSERRESPONSE']._serialized_start=983
+  _globals['_ADDUSERRESPONSE']._serialized_end=1000
+  _globals['_LISTUSERSREQUEST']._serialized_start=1002
+  _globals['_LISTUSERSREQUEST']._serialized_end=1020
+  _globals['_LISTUSERSRESPONSE']._serialized_start=1022
+  _globals['_LISTUSERSRESPONSE']._serialized_end=1078
+  _globals['_SETUSERREQUEST']._serialized_start=1080
+  _globals['_SETUSERREQUEST']._serialized_end=1178
+  _globals['_SETUSERRESPONSE']._serialized_start=1180
+  _globals['_SETUSERRESPONSE']._serialized_end=1197
+  _globals['_REMOVEUSERREQUEST']._serialized_start=1199
+  _globals['_REMOVEUSERREQUEST']._serialized_end=1232
+  _globals['_REMOVEUSERRESPONSE']._serialized_start=1234
+  _globals['_REMOVEUSERRESPONSE']._serialized_end=1254
+  _globals['_REVOKEREQUEST']._serialized_start=1256
+  _globals['_REVOKEREQUEST']._serialized_end=1301
+  _globals['_REVOKERESPONSE']._serialized_start=1303
+  _globals['_REVOKERESPONSE']._serialized_end=1367
+  _globals['_REVOCATIONSREQUEST']._serialized_start=1369
+  _globals['_REVOCATIONSREQUEST']._serialized_end=1405
+  _globals['_REVOCATIONSRESPONSE']._serialized_start=1407
+  _globals['_REVOCATIONSRESPONSE']._serialized_end=1493
+  _globals['_MEMBERSREQUEST']._serialized_start=1495
+  _globals['_MEMBERSREQUEST']._serialized_end=1530
+  _globals['_MEMBERSRESPONSE']._serialized_start=1532
+  _globals['_MEMBERSRESPONSE']._serialized_end=1594
+  _globals['_ACCESSSERVICE']._serialized_start=1597
+  _globals['_ACCESSSERVICE']._serialized_end=2480
 # @@protoc_insertion_point(module_scope)
