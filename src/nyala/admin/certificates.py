@@ -181,6 +181,14 @@ def join_port(env: Env, credentials: Credentials, masters: Callable[[], Sequence
 
     async def join(request: pb.JoinRequest) -> pb.JoinResponse:
         known = Masters(env, masters())
+        if request.HasField("login"):
+            request.login.csr = request.csr
+            found = await known.call(methods.LOGIN, request.login, timeout_ms=CALL_TIMEOUT_MS)
+            return pb.JoinResponse(
+                ca=credentials.pem.ca,
+                certificate=found.certificate,
+                master_addresses=found.master_addresses,
+            )
         answer = await known.call(methods.JOIN, request, timeout_ms=CALL_TIMEOUT_MS)
         assert isinstance(answer, pb.JoinResponse), answer
         return answer

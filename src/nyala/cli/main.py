@@ -30,7 +30,7 @@ from nyala.cli.backups import backup, restore
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
-from nyala.cli.security import audit, cert, grants, join, token, web
+from nyala.cli.security import audit, cert, grants, join, login, token, user, web
 from nyala.cli.suggest import Tree
 from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
@@ -48,7 +48,10 @@ app.command("web")(web.web)
 app.command("init")(cert.init)
 app.add_typer(cert.app, name="cert")
 app.add_typer(token.app, name="token")
-app.add_typer(grants.app, name="user", help="Users, and what is granted to them.")
+user.app.add_typer(grants.app)
+app.add_typer(user.app, name="user")
+app.command("login")(login.login)
+app.command("logout")(login.logout)
 app.add_typer(audit.app, name="audit")
 app.command("sql")(sql.sql)
 app.command("ops")(ops.ops)

@@ -247,5 +247,10 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         315_360_000,
         "Time for which the certificates are valid that a master issues to servers.",
     ),
+    "user_certificate_s": _number(
+        10,
+        2_592_000,
+        "Time for which the certificates are valid that users get when they log in.",
+    ),
     "compute_threads": _number(1, 256, "Threads for flushes, compactions and scans."),
 }

@@ -126,6 +126,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     txn_prepare_timeout_ms: int = 1000
     job_ledger_days: int = 365
     server_certificate_s: int = 30 * 86_400
+    user_certificate_s: int = 12 * 3_600
     compute_threads: int = 2
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from nyala.master.group.peers import MasterPeers
 from nyala.master.leader import MasterLeadership, Term
 from nyala.master.services import inspection
 from nyala.master.services.access import AccessService
+from nyala.master.services.accounts import AccountsService
 from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.grants import GrantService
 from nyala.master.services.group import GroupService
@@ -113,6 +114,7 @@ class Master:
             TransactionsService(context),
             AccessService(context, config),
             self._grants,
+            AccountsService(context, config),
             GroupService(env, self.identity, self._open_host),
         )
 

@@ -80,7 +80,7 @@ class Authority:
 
     def sign(
         self, holder: ec.EllipticCurvePublicKey, role: AccessRole, name: str,
-        hosts: Sequence[str], valid: datetime.timedelta,
+        hosts: Sequence[str], valid: datetime.timedelta, issued_us: int | None = None,
     ) -> bytes:  # fmt: skip
         """Return a new certificate of a public key, as PEM.
 
@@ -90,6 +90,7 @@ class Authority:
             name: of its holder.
             hosts: of a server.
             valid: how long it is valid; it does not outlive the authority.
+            issued_us: time of issue, since the epoch, which revocations are compared with; None: now.
 
         Raises:
             InvalidArgument: a name or host that no certificate can carry.
@@ -101,6 +102,8 @@ class Authority:
         if role is AccessRole.SERVER:
             usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
         now = datetime.datetime.now(datetime.UTC)
+        if issued_us is not None:
+            now = datetime.datetime.fromtimestamp(issued_us // 1_000_000, datetime.UTC)
         ends = min(now + valid, self._certificate.not_valid_after_utc)
         made = (
             x509.CertificateBuilder()

@@ -1,6 +1,7 @@
 """Description of a certificate, for people."""
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
 from nyala.security.authority import cluster_of
 from nyala.security.principal import principal_of
@@ -21,7 +22,8 @@ def describe(path: str) -> dict[str, str]:
     }
     constraints = found.extensions.get_extension_for_class(x509.BasicConstraints).value
     if constraints.ca:
-        return {"holder": "certificate authority", "cluster": cluster_of(found)} | valid
+        fields = {"holder": "certificate authority", "cluster": cluster_of(found)}
+        return fields | {"sha256": found.fingerprint(hashes.SHA256()).hex()} | valid
     principal = principal_of(uris(found))
     hosts = hosts_of(found)
     fields = {

@@ -23,6 +23,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
         "CreateToken": _ADMIN, "ListTokens": _ADMIN, "RevokeToken": _ADMIN, "Join": _SERVER,
         "Renew": _SERVER, "Revoke": _ADMIN, "Revocations": _READ, "Members": _SERVER,
         "Grant": _USER, "RevokeGrant": _USER, "ListGrants": _USER, "AccessRules": _SERVER,
+        "Login": _SERVER, "AddUser": _ADMIN, "ListUsers": _ADMIN, "SetUser": _ADMIN, "RemoveUser": _ADMIN,
     },
     _V1 + "MasterHeartbeat": {"Heartbeat": _SERVER},
     _V1 + "TabletAdmin": {
@@ -94,7 +95,8 @@ AUDITED: frozenset[str] = frozenset(
             "SetDecommission",
         ),
         "AccessService": (
-            "CreateToken", "RevokeToken", "Join", "Renew", "Revoke", "Grant", "RevokeGrant",
+            "CreateToken", "RevokeToken", "Join", "Renew", "Revoke", "Login", "AddUser", "SetUser",
+            "RemoveUser", "Grant", "RevokeGrant",
         ),
         "TabletAdmin": ("DeleteTablet", "ChangeConfig", "CreateWitness", "UnsafeChangeConfig"),
     }.items()

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument, Unauthenticated
 from nyala.security.identity import PeerIdentity
-from nyala.security.principal import check_name
+from nyala.security.principal import AccessRole, check_name
 
-SERIAL, NAME = "serial-", "name-"
-"""Beginnings of the ids of revocations."""
+SERIAL, NAME, USER = "serial-", "name-", "user-"
+"""Beginnings of the ids of revocations. A USER entry does not mean servers of the name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -20,7 +20,7 @@ class Revocation:
     """One entry of the list.
 
     Attributes:
-        id: `serial-<hex>` or `name-<name>`.
+        id: `serial-<hex>`, `name-<name>` or `user-<name>`.
         revoked_us: when it was revoked, since the epoch; a name: certificates issued until then are revoked.
     """
 
@@ -53,6 +53,15 @@ def id_of_name(name: str) -> str:
     return f"{NAME}{check_name(name)}"
 
 
+def id_of_user(name: str) -> str:
+    """Return the id of the revocation of the certificates of a user, which does not mean servers of the name.
+
+    Raises:
+        InvalidArgument: no certificate can have this name.
+    """
+    return f"{USER}{check_name(name)}"
+
+
 class Revocations:
     """The list of revoked certificates of one process. It is replaced as a whole."""
 
@@ -81,7 +90,10 @@ class Revocations:
         """
         if not self._entries:
             return
-        until_us = self._entries.get(f"{NAME}{identity.principal.name}", 0)
+        name = identity.principal.name
+        until_us = self._entries.get(f"{NAME}{name}", 0)
+        if identity.principal.role is not AccessRole.SERVER:
+            until_us = max(until_us, self._entries.get(f"{USER}{name}", 0))
         issued_us = identity.issued_s * 1_000_000
         if f"{SERIAL}{identity.serial:x}" in self._entries or issued_us <= until_us:
             raise Unauthenticated(

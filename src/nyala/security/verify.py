@@ -13,6 +13,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.security.authority import check_issued, check_private, cluster_of
 from nyala.security.credentials import Pem
 from nyala.security.files import CredentialFiles
+from nyala.security.known import LOGINS
 from nyala.security.principal import Principal, principal_of
 
 
@@ -28,9 +29,11 @@ def read(files: CredentialFiles) -> tuple[Pem, Principal]:
     check_issued(authority, own, files.cert)
     now, begins, ends = datetime.now(UTC), own.not_valid_before_utc, own.not_valid_after_utc
     if not begins <= now < ends:
+        login = Path(files.source).parent.name == LOGINS
+        again = "log in again (nyala login)" if login else "make a new one (nyala cert)"
         raise InvalidArgument(
             f"{files.cert} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC, and it is "
-            f"{now:%Y-%m-%d %H:%M} here; make a new one (nyala cert), or correct the clock"
+            f"{now:%Y-%m-%d %H:%M} here; {again}, or correct the clock"
         )
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(files.cert, files.key)

@@ -145,6 +145,7 @@ def _job(layout: Layout, server: ServerSpec, bound: bool) -> Job:
     ]  # fmt: skip
     files = layout.server_files
     words += [] if files is None else files.options
+    words += ["--join-address", server.join_address] if server.join_address else []
     for name, value in layout.options.items():
         words += ["--set", f"{name}={value}"]
     return Job(words, layout.dir, server.log, pid_file(server), bound)

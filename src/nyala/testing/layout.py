@@ -1,7 +1,7 @@
 """Names, ports and directories of a local cluster, and its state file.
 
-Masters listen on 7051 + 100 i, tablet servers on 7050 + 100 i, web ports 1000 above, peer ports 2000 above; a
-base port shifts all of them. Test clusters use free ports instead.
+Masters listen on 7051 + 100 i, tablet servers on 7050 + 100 i, web ports 1000 above, peer ports 2000 above,
+and logins 3000 above masters; a base port shifts all of them. Test clusters use free ports instead.
 """
 
 import socket
@@ -35,6 +35,7 @@ class ServerSpec:
         address: public host:port.
         peer_address: host:port of the peer port.
         web_address: host:port of the web port.
+        join_address: host:port of a master's port at which users log in and servers join; empty: none.
     """
 
     name: str
@@ -43,11 +44,13 @@ class ServerSpec:
     address: str
     peer_address: str
     web_address: str
+    join_address: str = ""
 
     @property
-    def addresses(self) -> tuple[str, str, str]:
+    def addresses(self) -> tuple[str, ...]:
         """All listen addresses."""
-        return (self.address, self.peer_address, self.web_address)
+        every = (self.address, self.peer_address, self.web_address, self.join_address)
+        return tuple(address for address in every if address)
 
     @property
     def log(self) -> str:
@@ -98,6 +101,11 @@ class Layout:
     def public_addresses(self) -> list[str]:
         """Addresses of its servers for clients."""
         return [s.address for s in self.servers]
+
+    @property
+    def join_addresses(self) -> list[str]:
+        """Addresses at which users log in; none if it is not secure."""
+        return [s.join_address for s in self.servers if s.join_address]
 
     @property
     def base_port(self) -> int:
@@ -164,15 +172,16 @@ def plan(
         )
     names = [("master", i) for i in range(masters)] + [("tserver", i) for i in range(tservers)]
     if base_port is None:
-        ports = iter(free_ports(3 * len(names)))
-        triples = [(next(ports), next(ports), next(ports)) for _ in names]
+        ports = iter(free_ports(4 * len(names)))
+        fours = [(next(ports), next(ports), next(ports), next(ports)) for _ in names]
     else:
         firsts = [base_port + 100 * i + (role == "master") for role, i in names]
-        triples = [(p, p + 2000, p + 1000) for p in firsts]
-        if base_port < 1024 or max(firsts) + 2000 > 65535:
+        fours = [(p, p + 2000, p + 1000, p + 3000) for p in firsts]
+        highest = max(firsts) + (3000 if secure else 2000)
+        if base_port < 1024 or highest > 65535:
             raise InvalidArgument(
                 f"base port {base_port}: the cluster needs ports 1024 to 65535 and would use up to "
-                f"{max(firsts) + 2000}; choose another"
+                f"{highest}; choose another"
             )
     root = str(Path(directory).resolve())
     servers = tuple(
@@ -183,8 +192,9 @@ def plan(
             f"{HOST}:{public}",
             f"{HOST}:{peer}",
             f"{HOST}:{web}",
+            f"{HOST}:{join}" if secure and role == "master" else "",
         )
-        for (role, i), (public, peer, web) in zip(names, triples, strict=True)
+        for (role, i), (public, peer, web, join) in zip(names, fours, strict=True)
     )
     return Layout(root, servers, options, secure)
 

@@ -85,7 +85,7 @@ def _note_credentials(layout: Layout) -> None:
     files = layout.client_files
     if files is None:
         known.forget(layout.public_addresses)
-    elif known.record(layout.public_addresses, files) is None:
+    elif known.record(layout.public_addresses, files, layout.join_addresses) is None:
         log.warning(
             "the certificate of this cluster cannot be noted for other processes of this user, because no "
             "folder can be written to; set XDG_DATA_HOME to a folder of this user, or set %s for them",

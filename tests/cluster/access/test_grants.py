@@ -126,9 +126,7 @@ def test_columns_hold_for_each_way_to_read(secured):
             lambda: ann.sql("select k from staff where salary > 5"),
         ):
             refused(step, MISSING)
-        with connected(
-            secured, "ann"
-        ):  # a token is no way around: it is checked for its caller
+        with connected(secured, "ann"):  # a token is no way around: it is checked for its caller
             refused(pickle.loads(pickle.dumps(tokens[0])).to_arrow_batches, MISSING)
         files = issue.user(f"{secured.dir}/certs", f"{secured.dir}/ann2", "ann", AccessRole.USER)
         ca, cert, key = (Path(p).read_bytes() for p in (files.ca, files.cert, files.key))

@@ -6,7 +6,7 @@ goes back when another master leads. Grants on tables that are gone are removed 
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nyala.common.errors import Forbidden, InvalidArgument, NotFound
 from nyala.common.ids import TableId
@@ -141,6 +141,22 @@ def revoke(request: pb.RevokeGrantRequest) -> CatalogOperation:
         return _changed(catalog, left, ended)
 
     return CatalogOperation("revoke grant", lambda _: Scope(tables=(ACCESS_LOCK,)), plan)
+
+
+def without_user(catalog: Catalog, user: str, changes: AccessChanges) -> AccessChanges:
+    """Return changes of access that also end the grants of a user who is removed.
+
+    Args:
+        catalog: has the grants.
+        user: whose account is removed.
+        changes: of the account and its certificates.
+    """
+    ended = [g.id for g in catalog.access.grants.values() if g.user == user]
+    if not ended:
+        return changes
+    mine = _changed(catalog, (), ended).access
+    assert mine is not None
+    return replace(changes, ungranted=mine.ungranted, rules=mine.rules)
 
 
 def id_of(user: str, role: AccessRole, table_id: str, prefix: str) -> str:

@@ -1,4 +1,4 @@
-"""Operation that revokes certificates. Pure."""
+"""Revocation of certificates in the catalog. Pure."""
 
 from nyala.common.errors import Forbidden
 from nyala.master.access.tokens import ACCESS_LOCK
@@ -17,14 +17,22 @@ def revoke(record: cat.RevocationRecord) -> CatalogOperation:
     """
 
     def plan(catalog: Catalog) -> CatalogPlan:
-        known = catalog.access.revocations
-        ended = tuple(r.id for r in known.values() if r.until_us < record.revoked_us)
-        if len(known) - len(ended) >= MAX_REVOCATIONS and record.id not in known:
-            raise Forbidden(
-                f"{MAX_REVOCATIONS} revocations are the most that there may be; revoke by the names of "
-                "holders, or use certificates that end earlier (--days)"
-            )
-        ended = tuple(e for e in ended if e != record.id)
-        return CatalogPlan(access=AccessChanges(revocations=(record,), expired=ended))
+        return CatalogPlan(access=added(catalog, record))
 
     return CatalogOperation("revoke certificate", lambda _: Scope(tables=(ACCESS_LOCK,)), plan)
+
+
+def added(catalog: Catalog, record: cat.RevocationRecord) -> AccessChanges:
+    """Return the changes of the list of revocations with a new one, without those of ended certificates.
+
+    Raises:
+        Forbidden: there are too many.
+    """
+    known = catalog.access.revocations
+    ended = tuple(r.id for r in known.values() if r.until_us < record.revoked_us)
+    if len(known) - len(ended) >= MAX_REVOCATIONS and record.id not in known:
+        raise Forbidden(
+            f"{MAX_REVOCATIONS} revocations are the most that there may be; revoke by the names of "
+            "holders, or use certificates that end earlier (--days)"
+        )
+    return AccessChanges(revocations=(record,), expired=tuple(e for e in ended if e != record.id))

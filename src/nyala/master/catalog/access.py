@@ -1,26 +1,32 @@
-"""Access in the catalog: join tokens with their uses, revoked certificates, and grants with their version."""
+"""Access in the catalog: join tokens, accounts of users, revoked certificates, grants with their version."""
 
 from nyala.master.catalog.plan import AccessChanges, CatalogPlan
 from nyala.master.catalog.records import (
     KIND_GRANT,
     KIND_REVOCATION,
     KIND_TOKEN,
+    KIND_USER,
     CatalogRow,
     Item,
     grant_row,
     revocation_row,
     rules_row,
     token_row,
+    user_row,
 )
 from nyala.wire.proto import catalog_pb2 as cat
 
 ACCESS_RECORDS = (
-    cat.JoinTokenRecord | cat.RevocationRecord | cat.GrantRecord | cat.AccessRulesRecord
+    cat.JoinTokenRecord
+    | cat.RevocationRecord
+    | cat.UserRecord
+    | cat.GrantRecord
+    | cat.AccessRulesRecord
 )
 
 
 class Access:
-    """Tokens, revocations and grants, by id; their records are read only.
+    """Tokens, revocations, accounts of users and grants, by id; their records are read only.
 
     Attributes:
         rules_version: version of the grants.
@@ -31,6 +37,7 @@ class Access:
         self.revocations: dict[str, cat.RevocationRecord] = {}
         self.grants: dict[str, cat.GrantRecord] = {}
         self.rules_version = 0
+        self.users: dict[str, cat.UserRecord] = {}
 
     def publish(self, plan: CatalogPlan) -> None:
         """Take over what a replicated plan has of them."""
@@ -39,6 +46,9 @@ class Access:
             return
         self.tokens |= {token.id: token for token in changes.tokens}
         self.revocations |= {entry.id: entry for entry in changes.revocations}
+        self.users |= {user.id: user for user in changes.users}
+        for user in changes.removed_users:
+            self.users.pop(user, None)
         for token in changes.ended:
             self.tokens.pop(token, None)
         for revocation in changes.expired:
@@ -55,6 +65,8 @@ class Access:
             self.tokens[item.id] = item
         elif isinstance(item, cat.RevocationRecord):
             self.revocations[item.id] = item
+        elif isinstance(item, cat.UserRecord):
+            self.users[item.id] = item
         elif isinstance(item, cat.GrantRecord):
             self.grants[item.id] = item
         elif isinstance(item, cat.AccessRulesRecord):
@@ -62,10 +74,12 @@ class Access:
 
 
 def rows_of(changes: AccessChanges | None) -> list[CatalogRow]:
-    """Return the rows that a plan writes for tokens, revocations and grants."""
+    """Return the rows that a plan writes for tokens, accounts, revocations and grants."""
     if changes is None:
         return []
     rows = [*map(token_row, changes.tokens), *map(revocation_row, changes.revocations)]
+    rows += map(user_row, changes.users)
+    rows += [CatalogRow(KIND_USER, user, b"", removed=True) for user in changes.removed_users]
     rows += [CatalogRow(KIND_TOKEN, token, b"", removed=True) for token in changes.ended]
     rows += [CatalogRow(KIND_REVOCATION, e, b"", removed=True) for e in changes.expired]
     rows += [*map(grant_row, changes.grants)]

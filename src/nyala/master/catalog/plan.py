@@ -14,7 +14,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class AccessChanges:
-    """Changes of tokens, revocations and grants in a plan.
+    """Changes of tokens, accounts of users, revocations and grants in a plan.
 
     Attributes:
         tokens: new records of tokens.
@@ -24,6 +24,8 @@ class AccessChanges:
         grants: new records of grants.
         ungranted: grants whose rows are removed, by id.
         rules: the next version of the grants, if they change.
+        users: new records of accounts.
+        removed_users: accounts whose rows are removed, by name.
     """
 
     tokens: tuple[cat.JoinTokenRecord, ...] = ()
@@ -33,6 +35,8 @@ class AccessChanges:
     grants: tuple[cat.GrantRecord, ...] = ()
     ungranted: tuple[str, ...] = ()
     rules: cat.AccessRulesRecord | None = None
+    users: tuple[cat.UserRecord, ...] = ()
+    removed_users: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class CatalogPlan:
         removed: decisions whose rows are removed, by transaction.
         marks: new marks of the decisions.
         keys: new records of keys of transactions.
-        access: changes of join tokens and revocations.
+        access: changes of join tokens, accounts and revocations.
         removed_keys: keys whose rows are removed, by name.
         actions: orders for tablet servers, sent after the commit point only.
         answer: the id of the table that the operation is about, for the client.

@@ -202,6 +202,7 @@ KIND_TABLE, KIND_TABLET, KIND_CLUSTER, KIND_SERVER = "table", "tablet", "cluster
 KIND_DECISION, KIND_MARKS = "decision", "decision_marks"
 KIND_TOKEN, KIND_REVOCATION, KIND_GRANT = "join_token", "revocation", "grant"
 KIND_RULES, RULES_ROW = "access_rules", "rules"
+KIND_USER = "account"
 KIND_KEY = "txn_key"
 """Kind of the keys of transactions, which are looked up and not loaded: it sorts after every other kind."""
 CLUSTER_ROW, MARKS_ROW = "cluster", "marks"
@@ -280,6 +281,11 @@ def rules_row(record: cat.AccessRulesRecord) -> CatalogRow:
     return CatalogRow(KIND_RULES, RULES_ROW, record.SerializeToString(deterministic=True))
 
 
+def user_row(record: cat.UserRecord) -> CatalogRow:
+    """Return the row of an account of a user."""
+    return CatalogRow(KIND_USER, record.id, record.SerializeToString(deterministic=True))
+
+
 def key_row(record: cat.KeyRecord) -> CatalogRow:
     """Return the row of a key."""
     return CatalogRow(KIND_KEY, record.key.name, record.SerializeToString(deterministic=True))
@@ -301,6 +307,7 @@ Item = (
     | cat.RevocationRecord
     | cat.GrantRecord
     | cat.AccessRulesRecord
+    | cat.UserRecord
 )
 _RECORDS: dict[
     str,
@@ -313,7 +320,8 @@ _RECORDS: dict[
     | type[cat.JoinTokenRecord]
     | type[cat.RevocationRecord]
     | type[cat.GrantRecord]
-    | type[cat.AccessRulesRecord],
+    | type[cat.AccessRulesRecord]
+    | type[cat.UserRecord],
 ] = {
     KIND_TABLE: cat.TableRecord,
     KIND_TABLET: cat.TabletRecord,
@@ -325,6 +333,7 @@ _RECORDS: dict[
     KIND_REVOCATION: cat.RevocationRecord,
     KIND_GRANT: cat.GrantRecord,
     KIND_RULES: cat.AccessRulesRecord,
+    KIND_USER: cat.UserRecord,
 }
 
 
@@ -388,7 +397,8 @@ def _id_of(
     | cat.DecisionRecord
     | cat.JoinTokenRecord
     | cat.RevocationRecord
-    | cat.GrantRecord,
+    | cat.GrantRecord
+    | cat.UserRecord,
 ) -> str:
     """Return the id that the row of a record has."""
     if isinstance(record, cat.DecisionRecord):

@@ -64,7 +64,9 @@ class AccessService:
         """
         join_token.check_wanted(request.role, request.ttl_s, request.uses)
         term = await self._context.confirmed()
-        token = join_token.new(self._authority().certificate_hash, self._context.env.random)
+        token = join_token.new(
+            authority_of(self._config).certificate_hash, self._context.env.random
+        )
         now_us = self._context.env.clock.wall_us()
         record = cat.JoinTokenRecord(
             id=token.id,
@@ -73,7 +75,7 @@ class AccessService:
             uses=request.uses,
             created_us=now_us,
             expires_us=now_us + request.ttl_s * 1_000_000,
-            created_by=_name_of(CALLER.get()),
+            created_by=name_of(CALLER.get()),
         )
         await self._context.require_leading().run(tokens.create(record), term)
         return pb.CreateTokenResponse(
@@ -111,7 +113,7 @@ class AccessService:
             InvalidArgument: a malformed request, uuid or host.
         """
         term = await self._context.confirmed()
-        authority, key = self._authority(), public_key_of(request.csr)
+        authority, key = authority_of(self._config), public_key_of(request.csr)
         name = server_name(request.role, request.uuid)
         if not 1 <= len(request.hosts) <= MAX_HOSTS:
             raise InvalidArgument(
@@ -145,11 +147,13 @@ class AccessService:
                 "with nyala cert server"
             )
         current = Revocations()
-        current.replace(_entries(term.catalog.access.revocations.values()))
+        current.replace(entries_of(term.catalog.access.revocations.values()))
         current.check(caller)
         key = public_key_of(request.csr)
         name = caller.principal.name
-        return pb.RenewResponse(certificate=self._sign(self._authority(), key, name, caller.hosts))
+        return pb.RenewResponse(
+            certificate=self._sign(authority_of(self._config), key, name, caller.hosts)
+        )
 
     async def revoke(self, request: pb.RevokeRequest) -> pb.RevokeResponse:
         """Revoke a certificate by its serial number, or all of a holder; durable on return.
@@ -172,9 +176,9 @@ class AccessService:
         now_us = self._context.env.clock.wall_us()
         record = cat.RevocationRecord(
             id=wanted, revoked_us=now_us, until_us=now_us + MAX_DAYS * DAY_US,
-            revoked_by=_name_of(CALLER.get()),
+            revoked_by=name_of(CALLER.get()),
         )  # fmt: skip
-        _check_other(record, CALLER.get())
+        check_other(record, CALLER.get())
         await self._context.require_leading().run(revocations.revoke(record), term)
         return pb.RevokeResponse(revocation=record)
 
@@ -182,7 +186,7 @@ class AccessService:
         """Return the list of revocations if it differs from the caller's."""
         term = await self._context.confirmed()
         known = list(term.catalog.access.revocations.values())
-        digest = revocation.digest(_entries(known))
+        digest = revocation.digest(entries_of(known))
         if digest == request.digest:
             return pb.RevocationsResponse(digest=digest)
         return pb.RevocationsResponse(digest=digest, revocations=known)
@@ -195,29 +199,31 @@ class AccessService:
             return pb.MembersResponse()
         return pb.MembersResponse(consensus=tablet.consensus)
 
-    def _authority(self) -> Authority:
-        """Return the authority.
-
-        Raises:
-            Forbidden: this master does not have its key.
-        """
-        if self._config.authority is None:
-            raise Forbidden(
-                "the leader master cannot sign certificates, since it does not have the key of the "
-                "certificate authority; put ca.key beside ca.crt on each master, and start it again"
-            )
-        return self._config.authority
-
     def _sign(self, authority: Authority, key: PublicKey, name: str, hosts: Sequence[str]) -> bytes:
         valid_s = self._config.options.server_certificate_s
         return authority.sign(key, AccessRole.SERVER, name, hosts, timedelta(seconds=valid_s))
 
 
-def _entries(records: Iterable[cat.RevocationRecord]) -> list[Revocation]:
+def authority_of(config: MasterConfig) -> Authority:
+    """Return the authority of a master.
+
+    Raises:
+        Forbidden: the master does not have its key.
+    """
+    if config.authority is None:
+        raise Forbidden(
+            "the leader master cannot sign certificates, since it does not have the key of the "
+            "certificate authority; put ca.key beside ca.crt on each master, and start it again"
+        )
+    return config.authority
+
+
+def entries_of(records: Iterable[cat.RevocationRecord]) -> list[Revocation]:
+    """Return revocations as processes keep them."""
     return [Revocation(r.id, r.revoked_us) for r in records]
 
 
-def _check_other(record: cat.RevocationRecord, caller: PeerIdentity | None) -> None:
+def check_other(record: cat.RevocationRecord, caller: PeerIdentity | None) -> None:
     """Check that a revocation is not that of the caller's own certificate.
 
     Raises:
@@ -226,7 +232,7 @@ def _check_other(record: cat.RevocationRecord, caller: PeerIdentity | None) -> N
     if caller is None:
         return
     alone = Revocations()
-    alone.replace(_entries([record]))
+    alone.replace(entries_of([record]))
     try:
         alone.check(caller)
     except NyalaError as err:
@@ -236,5 +242,6 @@ def _check_other(record: cat.RevocationRecord, caller: PeerIdentity | None) -> N
         ) from err
 
 
-def _name_of(caller: PeerIdentity | None) -> str:
+def name_of(caller: PeerIdentity | None) -> str:
+    """Return the name of a caller, as the catalog notes it; empty: the server has no credentials."""
     return "" if caller is None else caller.principal.name

@@ -496,7 +496,7 @@ class RevocationRecord(_message.Message):
     UNTIL_US_FIELD_NUMBER: _builtins.int
     REVOKED_BY_FIELD_NUMBER: _builtins.int
     id: _builtins.str
-    """"serial-<hex>" or "name-<name>" """
+    """"serial-<hex>", "name-<name>" or "user-<name>" """
     revoked_us: _builtins.int
     """a name: certificates issued until then are revoked"""
     until_us: _builtins.int
@@ -586,3 +586,85 @@ class AccessRulesRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AccessRulesRecord: _TypeAlias = AccessRulesRecord  # noqa: Y015
+
+@_typing.final
+class UserRecord(_message.Message):
+    """kind "account", id = name of the user"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    DISABLED_FIELD_NUMBER: _builtins.int
+    PASSWORD_FIELD_NUMBER: _builtins.int
+    CREATED_US_FIELD_NUMBER: _builtins.int
+    CREATED_BY_FIELD_NUMBER: _builtins.int
+    CHANGED_US_FIELD_NUMBER: _builtins.int
+    ISSUED_US_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    role: _builtins.str
+    """"reader", ...: a role of users"""
+    disabled: _builtins.bool
+    """may not log in"""
+    created_us: _builtins.int
+    created_by: _builtins.str
+    changed_us: _builtins.int
+    """of role, password or `disabled`"""
+    issued_us: _builtins.int
+    """when the newest certificate was issued: revocations are not before it"""
+    @_builtins.property
+    def password(self) -> Global___PasswordHash:
+        """unset: logs in without a password only (JWT)"""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        role: _builtins.str = ...,
+        disabled: _builtins.bool = ...,
+        password: Global___PasswordHash | None = ...,
+        created_us: _builtins.int = ...,
+        created_by: _builtins.str = ...,
+        changed_us: _builtins.int = ...,
+        issued_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["password", b"password"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_us", b"changed_us", "created_by", b"created_by", "created_us", b"created_us", "disabled", b"disabled", "id", b"id", "issued_us", b"issued_us", "password", b"password", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UserRecord: _TypeAlias = UserRecord  # noqa: Y015
+
+@_typing.final
+class PasswordHash(_message.Message):
+    """scrypt"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG2_N_FIELD_NUMBER: _builtins.int
+    R_FIELD_NUMBER: _builtins.int
+    P_FIELD_NUMBER: _builtins.int
+    SALT_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    log2_n: _builtins.int
+    r: _builtins.int
+    p: _builtins.int
+    salt: _builtins.bytes
+    hash: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        log2_n: _builtins.int = ...,
+        r: _builtins.int = ...,
+        p: _builtins.int = ...,
+        salt: _builtins.bytes = ...,
+        hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hash", b"hash", "log2_n", b"log2_n", "p", b"p", "r", b"r", "salt", b"salt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PasswordHash: _TypeAlias = PasswordHash  # noqa: Y015

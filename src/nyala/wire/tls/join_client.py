@@ -1,4 +1,4 @@
-"""The joining end of the join port: it verifies the cluster before it sends the secret of its token."""
+"""The callers' end of the join port: it verifies the cluster before it sends a secret."""
 
 import asyncio
 import contextlib
@@ -27,16 +27,16 @@ async def fetch_authority(address: str) -> bytes:
 
 
 async def join(address: str, ca: bytes, request: pb.JoinRequest) -> pb.JoinResponse:
-    """Send a token and a request for a certificate to a master; return the answer.
+    """Send a token or a login, and a request for a certificate, to a master; return the answer.
 
     Args:
         address: host:port of its join port.
-        ca: certificate of the cluster's authority, whose hash was compared with that of the token.
-        request: token and request.
+        ca: certificate of the cluster's authority, whose hash was compared with a known one.
+        request: token or login, and request.
 
     Raises:
-        Unauthenticated: the master's certificate is not of this authority, or not for this host; the token is
-            not valid.
+        Unauthenticated: the master's certificate is not of this authority, or not for this host; the token
+            or the password is not valid.
         Unavailable: the master cannot be reached, or does not answer.
         NyalaError: the masters refused the request.
     """
@@ -70,7 +70,7 @@ async def _exchange(
                     await writer.wait_closed()
     except ssl.SSLCertVerificationError as err:
         raise Unauthenticated(
-            f"the server at {address} does not prove that it is a master of the cluster of the token: "
+            f"the server at {address} does not prove that it is a master of this cluster: "
             f"{err.verify_message}; nothing secret was sent. Check the address, and that the certificate of "
             f"the master names the host {host} (nyala cert show)"
         ) from err

@@ -1,8 +1,8 @@
 """The join port of a master: TLS 1.3 without a certificate of the caller, for one request only.
 
 A caller first asks for the certificate of the authority, whose hash its token contains. It then connects
-again, verifies the master with that certificate, and sends token and request. Any master passes the request
-on to the leader. The port answers nothing else.
+again, verifies the master with that certificate, and sends token and request. Users log in at it in the same
+way. Any master passes the request on to the leader. The port answers nothing else.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ MAX_CONNECTIONS = 64
 
 
 class JoinPort:
-    """Accepts servers that join.
+    """Accepts servers that join and users who log in.
 
     Args:
         credentials: of this master.
-        join: answers a request with a token.
+        join: answers a request with a token, or a login.
     """
 
     def __init__(
@@ -73,6 +73,8 @@ class JoinPort:
             if self._open <= MAX_CONNECTIONS:
                 async with asyncio.timeout(join_frames.EXCHANGE_S):
                     request = await join_frames.receive_request(reader)
+                    if request.HasField("login"):
+                        request.login.peer_host = str(writer.get_extra_info("peername")[0])
                     await join_frames.send(writer, await self._answer(request))
         except (OSError, asyncio.IncompleteReadError, NyalaError) as err:  # TimeoutError is one
             log.info("join port: a connection was closed: %s", err)
@@ -89,5 +91,10 @@ class JoinPort:
             return await self._join(request)
         except Exception as err:  # the top of a request: the caller learns why
             failure = status.as_nyala_error(err, "Join")
-            log.warning("server %s did not join: %s", request.uuid[:64], failure)
+            who = (
+                f"user {request.login.name[:64]!r} did not log in"
+                if request.HasField("login")
+                else f"server {request.uuid[:64]} did not join"
+            )
+            log.warning("%s: %s", who, failure)
             return pb.JoinResponse(error=status.to_proto(failure))

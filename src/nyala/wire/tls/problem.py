@@ -53,7 +53,7 @@ async def _answer_to_certificate(
         return (
             "it accepts encrypted connections only; give ca, cert and key, or set NYALA_CA, NYALA_CERT and "
             f"NYALA_KEY. None are noted for this user in {known.usual_folder()}: nyala up notes them for the "
-            "user who runs it, whom another user asks for a certificate (nyala cert user)"
+            "user who runs it, whom another user asks for an account (nyala user add, nyala login)"
         )
     try:
         async with asyncio.timeout(HANDSHAKE_S):
@@ -65,8 +65,8 @@ async def _answer_to_certificate(
     if accepted:
         return ""
     return (
-        f"it refuses the certificate {credentials.files.cert}; use one that its own authority has made "
-        "(nyala cert user)" + _noted(credentials)
+        f"it refuses the certificate {credentials.files.cert}; use one that its own authority has made, "
+        "and that is not revoked (nyala login, nyala cert user)" + _noted(credentials)
     )
 
 

@@ -3,12 +3,13 @@
 import pytest
 
 from nyala.common.errors import Forbidden, InvalidArgument, NotFound
-from nyala.master.access import grants
+from nyala.master.access import grants, users
 from nyala.master.catalog.catalog import Catalog
 from nyala.security.identity import CALLER, PeerIdentity
 from nyala.security.principal import AccessRole, Principal
 from nyala.wire import methods
 from nyala.wire.proto import access_pb2 as pb
+from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2
 from nyala.wire.tls.tables_of import How
 from tests.unit.master.support.master_cluster import others, with_masters
@@ -195,6 +196,22 @@ def test_tables_are_found_as_requests_name_them():
             assert master.find_table(how, "") is None
 
     with_table(work)
+
+
+def test_grants_end_with_the_account_of_their_user():
+    """A later user of the name begins without them; grants of others stay."""
+    catalog = Catalog()
+    catalog.access.users["ann"] = cat.UserRecord(id="ann", role="user")
+
+    def put(operation):
+        catalog.publish(catalog.draft(operation.plan(catalog)))
+
+    for user in ("ann", "bob"):
+        put(grants.grant(pb.GrantRequest(user=user, role="reader", prefix="a"), 1, "r"))
+    version = catalog.access.rules_version
+    put(users.remove("ann", lambda: 5, "root"))
+    assert [g.user for g in catalog.access.grants.values()] == ["bob"]
+    assert (catalog.access.rules_version, catalog.access.users) == (version + 1, {})
 
 
 def test_too_many_grants_are_refused(monkeypatch):

@@ -1,0 +1,1 @@
+"""Accounts of users: hashes of passwords, and bounds on failed logins."""

@@ -1,0 +1,80 @@
+"""Bound on failed logins, for each user and each host: after some failures, the next has to wait."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nyala.common.addresses import keep_newest
+from nyala.common.errors import Unauthenticated
+
+FREE_OF_USER, FREE_OF_HOST = 5, 20
+"""Failures before a user, or a host, has to wait."""
+MOST_WAIT_S = 60
+"""Longest wait after a failure, in seconds; it begins at one second and doubles."""
+FORGOTTEN_S = 900
+"""Time without a login after which failures are forgotten, in seconds."""
+KEPT = 10_000
+"""Users and hosts that are remembered; the oldest are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    count: int
+    last_us: int
+    allowed_us: int
+
+
+class LoginAttempts:
+    """Failed logins of users and from hosts. In memory of one process; on its loop only.
+
+    A login counts as failed from its beginning, so that many at once are bounded too. The bound of a user
+    holds for names without an account as well, and thus does not show whether there is one.
+
+    Args:
+        now_us: monotonic time in microseconds.
+    """
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self._now_us = now_us
+        self._failed: dict[tuple[str, str], _Failures] = {}
+
+    def begin(self, user: str, host: str) -> None:
+        """Count a login, before anything is computed for it.
+
+        Args:
+            user: name that the caller gives.
+            host: where the caller is.
+
+        Raises:
+            Unauthenticated: it is too early; the message says how long to wait.
+        """
+        now_us, keys = self._now_us(), self._keys(user, host)
+        until_us = max(self._of(key, now_us).allowed_us for key in keys)
+        if now_us < until_us:
+            wait_s = -(-(until_us - now_us) // 1_000_000)
+            raise Unauthenticated(
+                f"too many failed logins of this user, or from this host: wait {wait_s} s, and log in again"
+            )
+        for key, free in keys.items():
+            count = self._of(key, now_us).count + 1
+            wait_s = 0 if count < free else min(MOST_WAIT_S, 1 << min(count - free, 6))
+            failures = _Failures(count, now_us, now_us + wait_s * 1_000_000)
+            keep_newest(self._failed, key, failures, KEPT)
+
+    def succeeded(self, user: str, host: str) -> None:
+        """Forget the failures of a user who has logged in; those of the host but this one stay."""
+        of_user, of_host = self._keys(user, host)
+        self._failed.pop(of_user, None)
+        known = self._failed.get(of_host)
+        if known is not None:
+            self._failed[of_host] = _Failures(known.count - 1, known.last_us, 0)
+
+    @staticmethod
+    def _keys(user: str, host: str) -> dict[tuple[str, str], int]:
+        """Return the keys of a login, with the failures after which each has to wait."""
+        return {("user", user[:64]): FREE_OF_USER, ("host", host[:64]): FREE_OF_HOST}
+
+    def _of(self, key: tuple[str, str], now_us: int) -> _Failures:
+        found = self._failed.get(key)
+        if found is None or now_us - found.last_us > FORGOTTEN_S * 1_000_000:
+            return _Failures(0, now_us, 0)
+        return found

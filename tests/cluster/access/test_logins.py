@@ -1,0 +1,136 @@
+"""Logins at a real cluster: commands of an administrator and of a user, and what ends a login."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nyala.testing import MiniCluster, layout
+from tests.waiting import wait_until, within
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+
+PASSWORD, OTHER = "correct horse battery", "staple correct horse"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with MiniCluster(1, 1, secure=True) as made:
+        yield made
+
+
+class User:
+    """A user of the machine who has nothing noted: another one than the user who made the cluster."""
+
+    def __init__(self, cluster, home):
+        self.cluster, self.home = cluster, home
+
+    def run(self, *words, answer="", **environ):
+        known = {"NYALA_MASTERS": self.cluster.masters, "XDG_DATA_HOME": str(self.home)}
+        return subprocess.run(
+            [sys.executable, "-m", "nyala", *words], cwd=self.home, input=answer, text=True,
+            capture_output=True, timeout=within(120),
+            env={**os.environ, **known, "TMPDIR": str(self.home), **environ},
+        )  # fmt: skip
+
+    def log_in(self, name, *words, password=PASSWORD):
+        made = layout.load(self.cluster.dir)
+        assert made is not None
+        at = ("--login", ",".join(made.join_addresses), "--password-stdin")
+        return self.run("login", "--user", name, *at, *words, answer=f"{password}\n")
+
+
+@pytest.fixture
+def user(cluster, tmp_path):
+    return User(cluster, tmp_path)
+
+
+@pytest.fixture
+def admin(cluster, tmp_path):
+    """Runs commands as the user who made the cluster."""
+
+    def run(*words, answer=""):
+        done = subprocess.run(
+            [sys.executable, "-m", "nyala", *words], cwd=tmp_path, input=answer, text=True,
+            capture_output=True, timeout=within(120),
+            env={**os.environ, "NYALA_MASTERS": cluster.masters},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def authority(cluster):
+    return f"{cluster.dir}/certs/ca.crt"
+
+
+def add(admin, name, role="reader"):
+    admin("user", "add", name, "--role", role, "--password-stdin", answer=f"{PASSWORD}\n")
+
+
+def test_user_logs_in_works_and_logs_out(cluster, user, admin):
+    add(admin, "ann")
+    refused = user.run("table", "list")
+    assert refused.returncode != 0
+    wrong = user.log_in("ann", "--ca", authority(cluster), password=OTHER)
+    assert (wrong.returncode, "password is wrong" in wrong.stderr) == (4, True)
+    unknown = user.log_in("ann")
+    assert (unknown.returncode, "nothing secret was sent" in unknown.stderr) == (4, True)
+    shown = admin("cert", "show", authority(cluster), "--format", "csv")
+    fingerprint = next(r.split(",")[1] for r in shown.splitlines() if r.startswith("sha256"))
+    assert fingerprint in unknown.stderr
+    done = user.log_in("ann", "--fingerprint", fingerprint)
+    assert done.returncode == 0, done.stderr
+    assert "logged in as reader ann" in done.stderr
+    assert user.run("table", "list").returncode == 0
+    denied = user.run("journal", "create", "events")
+    assert "ann has the role reader" in denied.stderr
+    assert "user add" not in user.run("user", "list").stdout
+    assert "ann,reader,enabled,true" in admin("user", "list", "--format", "csv")
+    assert user.run("logout").returncode == 0
+    assert user.run("table", "list").returncode != 0
+    texts = [p.read_text(errors="replace") for p in Path(cluster.dir).rglob("*") if is_text(p)]
+    assert any("did not log in" in text for text in texts)
+    assert not any(word in text for text in texts for word in (PASSWORD, OTHER))
+
+
+def is_text(path):
+    return path.is_file() and (path.suffix == ".log" or path.name.startswith("audit"))
+
+
+@pytest.mark.parametrize(
+    "words", [("role", "bob", "writer"), ("disable", "bob"), ("remove", "bob")], ids=lambda w: w[0]
+)
+def test_change_of_a_user_ends_the_login_and_the_next_has_the_new_rights(
+    cluster, user, admin, words
+):
+    add(admin, "bob")
+    try:
+        assert user.log_in("bob", "--ca", authority(cluster)).returncode == 0
+        assert user.run("table", "list").returncode == 0
+        admin("user", *words)
+        wait_until(lambda: user.run("table", "list").returncode != 0, "the login has ended")
+        again = user.log_in("bob")  # the authority is noted
+        if words[0] == "role":
+            assert "logged in as writer bob" in again.stderr
+            assert user.run("table", "list").returncode == 0
+        else:
+            assert again.returncode == 4, again.stderr
+    finally:
+        if words[0] != "remove":
+            admin("user", "remove", "bob")
+
+
+def test_user_changes_the_password_and_the_old_one_is_wrong(cluster, user, admin):
+    add(admin, "eve")
+    trust = ("--ca", authority(cluster))
+    weak = user.log_in("eve", *trust, "--change-password", password=f"{PASSWORD}\nshort")
+    assert (weak.returncode, "at least 12 are required" in weak.stderr) == (2, True)
+    changed = user.log_in("eve", *trust, "--change-password", password=f"{PASSWORD}\n{OTHER}")
+    assert changed.returncode == 0, changed.stderr
+    assert user.run("table", "list").returncode == 0
+    assert user.log_in("eve", *trust).returncode == 4
+    assert user.log_in("eve", *trust, password=OTHER).returncode == 0

@@ -1,0 +1,124 @@
+"""Passwords of users: what is refused, their hashes, and the bound on failed logins."""
+
+import hashlib
+
+import pytest
+
+from nyala.common.errors import InvalidArgument, Unauthenticated
+from nyala.security.accounts import attempts
+from nyala.security.accounts.attempts import LoginAttempts
+from nyala.security.accounts.passwords import check_new, hash_of, matches
+
+GOOD = "correct horse battery"
+SALT = bytes(range(16))
+
+
+@pytest.mark.parametrize(
+    ("password", "why"),
+    [
+        ("", "0 characters, and at least 12"),
+        ("short-pass1", "11 characters, and at least 12"),
+        ("x" * 257, "257 characters, and at most 256"),
+        ("abababababababab", "fewer than 5 different characters"),
+        ("Annabelle-123", "little more than the name"),
+    ],
+)
+def test_weak_password_is_refused_with_the_reason_and_without_itself(password, why):
+    with pytest.raises(InvalidArgument, match=why) as found:
+        check_new("annabelle", password)
+    assert not password or password not in str(found.value)
+
+
+def test_long_password_is_taken():
+    check_new("ann", GOOD)
+    check_new("ann", "ünïcødé, and more of it")
+
+
+def test_hash_matches_its_password_only():
+    known = hash_of(GOOD, SALT)
+    assert matches(GOOD, known)
+    assert not matches(GOOD + " ", known)
+    assert not matches(GOOD, None)
+    assert hash_of(GOOD, bytes(16)).digest != known.digest
+
+
+def test_same_letters_in_another_unicode_form_match():
+    assert matches("re\u0301sume\u0301 of the year", hash_of("r\u00e9sum\u00e9 of the year", SALT))
+
+
+def test_user_without_account_costs_one_hash_as_others_do(monkeypatch):
+    """The time of an answer does not show whether there is an account."""
+    computed = []
+    scrypt = hashlib.scrypt
+
+    def counted(raw, **parameters):
+        computed.append((parameters["n"], parameters["r"], parameters["p"]))
+        return scrypt(raw, **parameters)
+
+    known = hash_of(GOOD, SALT)
+    monkeypatch.setattr(hashlib, "scrypt", counted)
+    matches("a wrong password", known)
+    matches("a wrong password", None)
+    assert computed[0] == computed[1]
+
+
+class Clock:
+    def __init__(self):
+        self.us = 0
+
+    def __call__(self):
+        return self.us
+
+    def advance(self, seconds):
+        self.us += int(seconds * 1_000_000)
+
+
+def refused(bound, user="ann", host="10.0.0.1"):
+    try:
+        bound.begin(user, host)
+    except Unauthenticated as err:
+        return "wait" in err.message
+    return False
+
+
+def test_failures_of_a_user_from_any_host_have_to_wait_longer_and_longer():
+    clock = Clock()
+    bound = LoginAttempts(clock)
+    assert not any(refused(bound, host=f"10.0.0.{n}") for n in range(attempts.FREE_OF_USER))
+    waits = []
+    for n in range(8):
+        waited = 0
+        while refused(bound, host=f"10.0.1.{n}"):
+            clock.advance(1)
+            waited += 1
+        waits.append(waited)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert not refused(bound, user="bob")
+
+
+def test_host_that_tries_many_users_has_to_wait():
+    bound = LoginAttempts(Clock())
+    assert not any(refused(bound, f"user{n}") for n in range(attempts.FREE_OF_HOST))
+    assert refused(bound, "another")
+    assert not refused(bound, "another", host="10.0.0.2")
+
+
+def test_login_that_succeeds_ends_the_wait_and_old_failures_are_forgotten():
+    clock = Clock()
+    bound = LoginAttempts(clock)
+    for _ in range(100):
+        assert not refused(bound)
+        bound.succeeded("ann", "10.0.0.1")
+    for _ in range(attempts.FREE_OF_USER):
+        refused(bound)
+    assert refused(bound)
+    clock.advance(attempts.FORGOTTEN_S + 1)
+    assert not any(refused(bound) for _ in range(attempts.FREE_OF_USER))
+
+
+def test_memory_of_failures_is_bounded(monkeypatch):
+    monkeypatch.setattr(attempts, "KEPT", 10)
+    bound = LoginAttempts(Clock())
+    for n in range(100):
+        bound.begin(f"user{n}", f"host{n}")
+    assert len(vars(bound)["_failed"]) <= 10
