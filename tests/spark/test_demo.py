@@ -1,14 +1,17 @@
 """The demo on a small part of the year: all checks pass, except those that a changed cell fails."""
 
+import json
 import lzma
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from nyala.spark.flights.dataset import DIMENSIONS, SHIPPED
+from nyala.spark.flights.dataset import DIMENSIONS, SHIPPED, read
 from tests.waiting import within
 
 pytestmark = pytest.mark.full
@@ -56,3 +59,30 @@ def test_altered_cell_fails_the_demo(folders, tmp_path):
     folded = " ".join(output.split())  # lines are folded at the terminal's width
     assert re.search(r"distance of \([^)]*\) is \d+, expected \d+", folded), output[-3000:]
     assert (tmp_path / "delay_by_carrier.png").stat().st_size > 10_000
+
+
+@pytest.mark.timeout(580)
+def test_flights_continue_in_a_stand_by_driver(folders, cluster, client):
+    command = [
+        sys.executable, "-m", "nyala", "pipeline", "flights", "--standby", "--slices", "3", "--tablets", "2",
+        "--replicas", "1", "--masters", cluster.masters, "--data", str(folders[0]),
+    ]  # fmt: skip
+    first = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert first.stdout is not None
+    try:
+        assert any('"number": 1,' in line for line in first.stdout), first.wait()
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.communicate()
+    second = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=within(400), check=False
+    )
+    assert second.returncode == 0, second.stderr[-3000:]
+    own = [json.loads(line)["number"] for line in second.stdout.splitlines()]
+    assert own in ([1, 2, 3], [2, 3]), second.stdout
+    raw, loaded = read("flights", folders[0]), client.table("flights").scan().to_arrow()
+    assert loaded.num_rows == raw.num_rows == FLIGHTS
+    for name in ("arr_time", "dep_delay"):
+        assert loaded[name].null_count == raw[name].null_count
