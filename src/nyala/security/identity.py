@@ -45,6 +45,9 @@ class PeerIdentity:
         return self.issued_s + 2 * (self.ends_s - self.issued_s) // 3
 
 
+_epoch_s = lru_cache(maxsize=KEPT)(ssl.cert_time_to_seconds)
+"""Seconds since the epoch of a time in a certificate; parsing it is a tenth of a handshake."""
+
 CALLER: contextvars.ContextVar[PeerIdentity | None] = contextvars.ContextVar("caller", default=None)
 """Caller of the method that this task answers; None: the server has no credentials."""
 
@@ -84,7 +87,7 @@ def identity_of_peer(certificate: Mapping[str, Any]) -> PeerIdentity:
     return PeerIdentity(
         principal,
         int(certificate["serialNumber"], 16),
-        int(ssl.cert_time_to_seconds(certificate["notBefore"])),
-        int(ssl.cert_time_to_seconds(certificate["notAfter"])),
+        int(_epoch_s(certificate["notBefore"])),
+        int(_epoch_s(certificate["notAfter"])),
         tuple(value for kind, value in names if kind in ("DNS", "IP Address")),
     )

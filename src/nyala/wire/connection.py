@@ -120,6 +120,11 @@ class Listener(Generic[P]):
         )
         return int(self._server.sockets[0].getsockname()[1])
 
+    @property
+    def full(self) -> bool:
+        """True while as many connections are open as may be."""
+        return len(self._open) >= self._limit
+
     def admit(self, connection: P, transport: asyncio.BaseTransport) -> bool:
         """Count a new connection; return False if there are too many and it must be closed.
 
@@ -127,7 +132,7 @@ class Listener(Generic[P]):
             connection: its protocol.
             transport: its transport.
         """
-        if len(self._open) >= self._limit:
+        if self.full:
             log.warning("%s: more than %d connections; one was refused", self._port, self._limit)
             return False
         self._open[connection] = transport

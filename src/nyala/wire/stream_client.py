@@ -1,4 +1,7 @@
-"""Client of the stream port: one connection per stream; the port is found by a call to the public port."""
+"""Client of the stream port: a connection for each stream; the port is found by a call to the public port.
+
+With TLS the connection of a stream that has ended is used for another one (`streams/idle.py`).
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +21,7 @@ from nyala.wire.proto.reads_pb2 import FindStreamsResponse
 from nyala.wire.request_stream import RequestStreamClient, RequestStreamEnd
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, open_message
+from nyala.wire.streams.idle import IdleConnections
 
 Find = Callable[[str], Awaitable[FindStreamsResponse]]
 
@@ -44,6 +48,7 @@ class StreamClient:
         self._slabs = Slabs(CLIENT_SLAB_BYTES)
         self._plain = 0  # open streams but request streams, whose messages are consumed at once
         self._open: dict[StreamEnd, None] = {}
+        self._idle = IdleConnections()
         self._closed = False
 
     async def stream(
@@ -57,7 +62,10 @@ class StreamClient:
             request: message of the method, or an iterator of them.
             timeout_ms: deadline, from now; None: none.
         """
-        end, pump, alarm = await self._connect(address, method, self._plain_end), None, None
+        end, pump, alarm = self._reused(address, method), None, None
+        if end is None:
+            end = await self._connect(address, method, self._plain_end)
+        ended = False
         self._open[end] = None
         self._plain += 1
         try:
@@ -71,6 +79,7 @@ class StreamClient:
                 await self._send(end, address, method, request)
             async for answer in self._answers(end, address, method):
                 yield answer
+            ended = method.shape is Shape.SERVER_STREAM  # its server has read all that was sent
         finally:
             self._open.pop(end, None)
             self._plain -= 1
@@ -79,12 +88,17 @@ class StreamClient:
             if pump is not None:
                 pump.cancel()
                 await asyncio.gather(pump, return_exceptions=True)
-            end.fail(_closed(address))
-            end.discard()
+            found = self._found.get(address)
+            if ended and not self._closed and found is not None and found.reuse:
+                self._idle.put(address, found.ticket, end)
+            else:
+                end.fail(_closed(address))
+                end.discard()
 
     async def close(self) -> None:
         """End all streams with Unavailable."""
         self._closed = True
+        self._idle.close()
         for end in list(self._open):
             end.fail(Unavailable("the connection was closed by this side"))
 
@@ -118,6 +132,14 @@ class StreamClient:
 
     def _forget(self, address: str) -> None:
         self._found.pop(address, None)
+
+    def _reused(self, address: str, method: Method) -> StreamEnd | None:
+        """Return a connection whose stream has ended, with the OPEN of the next one sent; None: dial."""
+        known = self._found.get(address)
+        end = None if known is None else self._idle.take(address, known.ticket)
+        if known is not None and end is not None:
+            end.write(StreamFrameKind.OPEN, open_message(known.ticket, method.path))
+        return end
 
     async def _connect(
         self, address: str, method: Method, make: Callable[[], StreamEnd]

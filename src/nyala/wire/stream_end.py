@@ -31,6 +31,7 @@ class StreamEnd(asyncio.BufferedProtocol):
     Attributes:
         failure: why no further frame comes, unless a frame gave the reason; None while the stream is open.
         max_bytes: as given.
+        made_s: time of the loop at which the connection was made, in seconds.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class StreamEnd(asyncio.BufferedProtocol):
     ) -> None:
         self._most_queued = queued_bytes
         self.failure: NyalaError | None = None
+        self.made_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._writers: list[asyncio.Future[None]] = []
         self._full = False
@@ -117,6 +119,12 @@ class StreamEnd(asyncio.BufferedProtocol):
             self._transport.abort()
         self._wake()
 
+    def idle_within(self, seconds: float) -> bool:
+        """Return whether the connection is open, has nothing queued, and is not older than a time."""
+        open_ = self._transport is not None and not self._transport.is_closing()
+        young = asyncio.get_running_loop().time() - self.made_s < seconds
+        return open_ and young and self.failure is None and not self._frames
+
     def finish(self) -> None:
         """Half-close after everything is sent; drop what was and is received until the other end closes.
 
@@ -166,6 +174,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         """Set buffer limits, keep-alive and the time-out of unacknowledged bytes."""
         self._transport = configured(transport, SILENCE_MS)
         self._transport.set_write_buffer_limits(UNSENT_BYTES)
+        self.made_s = asyncio.get_running_loop().time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail pending `receive` and `send`."""

@@ -2,7 +2,7 @@
 
 The same handlers serve this port and the public port. An error in the bytes of a connection closes only that
 connection. Clients request the port, and the ticket required to use it, at the public port
-(`StreamService.Find`).
+(`StreamService.Find`). With TLS, a connection takes further streams after one that has ended without error.
 """
 
 import asyncio
@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 1024
 OPEN_S = 5.0
 """Time, in seconds, after which a connection without an OPEN frame is closed."""
+IDLE_S = 12.0
+"""Time, in seconds, that a connection waits for its next stream; several times that of clients."""
+AGE_S = 300.0
+"""Age, in seconds, above which a connection takes no further stream; several times that of clients."""
 
 
 class StreamServer:
@@ -63,6 +67,8 @@ class StreamServer:
         self.ticket = system_random().randbytes(TICKET_BYTES)
         self.slabs = Slabs()
         self.connections: Listener[ServerStream] = Listener("stream port", CONNECTIONS, credentials)
+        self.idle: dict[ServerStream, None] = {}
+        self.reuse = credentials is not None
         self._port = 0
 
     async def start(self, host: str) -> None:
@@ -71,16 +77,32 @@ class StreamServer:
 
     async def find(self, _request: pb.FindStreamsRequest) -> pb.FindStreamsResponse:
         """Return the port and its ticket."""
-        return pb.FindStreamsResponse(port=self._port, ticket=self.ticket)
+        return pb.FindStreamsResponse(port=self._port, ticket=self.ticket, reuse=self.reuse)
 
     async def stop(self, grace_ms: int) -> None:
         """Refuse new streams, let those in flight end within `grace_ms`, then cancel them."""
-        stops = Unavailable("the server stops")
+        stops, self.reuse = Unavailable("the server stops"), False
+        for idle in list(self.idle):
+            idle.fail(stops)
         await self.connections.close(lambda c: c.fail(stops), grace_ms)
+
+    def admit(self, connection: "ServerStream", transport: asyncio.BaseTransport) -> bool:
+        """Count a new connection, in the place of the oldest idle one if needed; False: there are too many.
+
+        Args:
+            connection: its protocol.
+            transport: its transport.
+        """
+        if self.connections.full and self.idle:
+            oldest = next(iter(self.idle))
+            oldest.fail(Unavailable("the server needs the place of this idle connection"))
+            self.idle.pop(oldest, None)
+            self.connections.remove(oldest)
+        return self.connections.admit(connection, transport)
 
 
 class ServerStream(StreamEnd):
-    """One accepted connection: an OPEN, then the frames of one stream."""
+    """One accepted connection: an OPEN, then the frames of one stream; perhaps again."""
 
     def __init__(self, server: StreamServer) -> None:
         super().__init__(server.limits.message_bytes, server.slabs)
@@ -94,7 +116,7 @@ class ServerStream(StreamEnd):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, unless `CONNECTIONS` are open."""
         super().connection_made(transport)
-        if not self._server.connections.admit(self, transport):
+        if not self._server.admit(self, transport):
             self.fail(
                 Unavailable(
                     f"this server has {CONNECTIONS} open streams, which is its limit; retry when some "
@@ -102,13 +124,25 @@ class ServerStream(StreamEnd):
                 )
             )
             return
-        loop = asyncio.get_running_loop()
-        silent = Unavailable(f"the stream was not opened within {OPEN_S:g} s of its connection")
-        self._open_timer = loop.call_later(OPEN_S, self.fail, silent)
+        self._await_open(OPEN_S)
+
+    def _await_open(self, seconds: float) -> None:
+        """Close the connection when no OPEN arrives for a time."""
+        silent = Unavailable(f"no stream was opened on the connection within {seconds:g} s")
+        self._open_timer = asyncio.get_running_loop().call_later(seconds, self.fail, silent)
+
+    def _await_next(self) -> None:
+        """Send END, and wait for the next stream."""
+        self._count("OK")
+        self._task = None
+        self._server.idle[self] = None
+        self.write(StreamFrameKind.END, b"")
+        self._await_open(IDLE_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the handler: the client has disconnected."""
         super().connection_lost(exc)
+        self._server.idle.pop(self, None)
         if self._open_timer is not None:
             self._open_timer.cancel()
         if self._task is not None:
@@ -132,6 +166,7 @@ class ServerStream(StreamEnd):
     def _begin(self, ticket: bytes, path: str) -> None:
         if self._open_timer is not None:
             self._open_timer.cancel()
+        self._server.idle.pop(self, None)
         self._path, method = path, self._server.methods.get(path)
         if self._server.metrics is not None:
             self._start_us = self._server.metrics.begin()
@@ -208,7 +243,11 @@ class ServerStream(StreamEnd):
             raise
         except Exception as err:  # the top of a stream: its client receives every failure
             failure = status.as_nyala_error(err, self._path)
-        self._send_end(failure)
+        complete = failure is None and method is not None and method.shape is Shape.SERVER_STREAM
+        if complete and self._server.reuse and self.idle_within(AGE_S):
+            self._await_next()
+        else:
+            self._send_end(failure)
 
     async def _answer(self, method: Method, path: str) -> None:
         handler = self._handler(method)

@@ -315,19 +315,23 @@ class FindStreamsResponse(_message.Message):
 
     PORT_FIELD_NUMBER: _builtins.int
     TICKET_FIELD_NUMBER: _builtins.int
+    REUSE_FIELD_NUMBER: _builtins.int
     port: _builtins.int
     """at the host of the public port"""
     ticket: _builtins.bytes
     """identifies the server to the client; changes with each start"""
+    reuse: _builtins.bool
+    """a connection takes further streams, one after the other"""
     def __init__(
         self,
         *,
         port: _builtins.int = ...,
         ticket: _builtins.bytes = ...,
+        reuse: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "reuse", b"reuse", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
