@@ -20,19 +20,18 @@ _HOMES = {
         ("ConditionFailed", "JournalFull", "LogGone", "TransactionDenied"), "nyala.common.errors"
     ),
     "FarTime": "nyala.common.far_times",
-    "Hash": "nyala.common.partition_spec",
-    "Range": "nyala.common.partition_spec",
-    "Partition": "nyala.common.partition_spec",
-    "errors": "",
+    **dict.fromkeys(("Hash", "Range", "Partition"), "nyala.common.partition_spec"),
+    "errors": "nyala.common",
+    "aio": "nyala",
 }
 __all__ = ["__version__", *_HOMES]  # types of all of them: __init__.pyi
 
 
 def __getattr__(name: str) -> object:
-    if name == "errors":
-        return import_module("nyala.common.errors")
     if name not in _HOMES:
         raise AttributeError(f"module 'nyala' has no attribute {name!r}")
+    if name in ("errors", "aio"):  # modules
+        return import_module(f"{_HOMES[name]}.{name}")
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -1,3 +1,4 @@
+from nyala import aio as aio
 from nyala.client import ChangeBatch as ChangeBatch
 from nyala.client import ChangeFeed as ChangeFeed
 from nyala.client import ChangeResult as ChangeResult

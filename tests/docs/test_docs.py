@@ -41,6 +41,7 @@ SCRIPTS = {
     "use/journals.md": 9,
     "use/recipes.md": 6,
     "use/recipe-tasks.md": 5,
+    "use/asyncio.md": 2,
 }
 """Pages whose Python is one script, and the number of its blocks with an output."""
 

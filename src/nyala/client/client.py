@@ -1,26 +1,23 @@
 """Client: the public, synchronous API of a cluster."""
 
-import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import pyarrow as pa
 
+from nyala.client.calls.connecting import client_options
+from nyala.client.calls.definitions import DEFAULT_REPLICAS, table_definition
 from nyala.client.checks import (
     OtherNames,
     check_age,
     check_int,
-    check_list,
     check_replicas,
     check_reserve,
     check_text,
-    check_timeout,
 )
 from nyala.client.cluster.descriptions import Server, TableFacts
-from nyala.client.connection import SCAN_AHEAD_BYTES, Connection
-from nyala.client.core import ClientOptions
-from nyala.client.credentials import remember
+from nyala.client.connection import Connection
+from nyala.client.core import SCAN_AHEAD_BYTES
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
@@ -36,17 +33,9 @@ from nyala.client.transactions.keys import (
 from nyala.client.transactions.staged_parts import StagedParts
 from nyala.client.transactions.transaction import Transaction, TransactionPart
 from nyala.client.write.staging import PartStage
-from nyala.client.write.writer import BatchLimits
-from nyala.common.casting import Requested, conversion_of
-from nyala.common.errors import InvalidArgument
-from nyala.common.frames import definition_of
+from nyala.common.casting import Requested
 from nyala.common.partition_spec import Partition
-from nyala.security.files import named_files
 
-log = logging.getLogger("nyala.client")
-
-ENVIRONMENT = "NYALA_MASTERS"
-DEFAULT_REPLICAS = 3
 DEFAULT_JOURNAL_BYTES = 1 << 30
 
 
@@ -97,36 +86,13 @@ def connect(
         InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three.
         Unavailable: no master answers.
     """
-    given = masters if masters is not None else os.environ.get(ENVIRONMENT, "")
-    addresses = (
-        given if isinstance(given, str) else ",".join(map(str, check_list("masters", given)))
-    )
-    check_text("masters", addresses)
-    if client_id is not None and (not isinstance(client_id, bytes) or len(client_id) != 16):
-        raise InvalidArgument(f"client_id={client_id!r}: it has to be 16 bytes")
-    check_timeout(timeout_ms)
-    check_int("batch_rows", batch_rows, 1)
-    check_int("batch_bytes", batch_bytes, 1)
-    check_int("scan_batch_bytes", scan_batch_bytes)
-    check_int("scan_batch_rows", scan_batch_rows)
-    check_int("scan_ahead_bytes", scan_ahead_bytes)
-    check_int("write_ahead_bytes", write_ahead_bytes)
-    check_int("since", since)
-    check_age("lookup_max_age_ms", lookup_max_age_ms)
-    files = named_files(ca, cert, key)
-    if files is not None:
-        remember(addresses, files)
-    options = ClientOptions(
-        timeout_ms=int(timeout_ms),
-        limits=BatchLimits(batch_rows, batch_bytes, write_ahead_bytes),
-        client_id=client_id,
-        keep_results=client_id is not None,
-        since=since,
-        scan_batch_bytes=scan_batch_bytes,
-        scan_batch_rows=scan_batch_rows,
-        lookup_max_age_ms=lookup_max_age_ms,
-    )
-    return Client(Connection(addresses, options, scan_ahead_bytes))
+    addresses, options = client_options(
+        masters, timeout_ms=timeout_ms, batch_rows=batch_rows, batch_bytes=batch_bytes,
+        scan_batch_bytes=scan_batch_bytes, scan_batch_rows=scan_batch_rows, scan_ahead_bytes=scan_ahead_bytes,
+        write_ahead_bytes=write_ahead_bytes, client_id=client_id, since=since,
+        lookup_max_age_ms=lookup_max_age_ms, ca=ca, cert=cert, key=key,
+    )  # fmt: skip
+    return Client(Connection(addresses, options))
 
 
 class Client(OtherNames):
@@ -199,30 +165,11 @@ class Client(OtherNames):
             OutcomeUnknown: it may have been created, or may still be.
             TimedOut: no master answered; nothing was created.
         """
-        check_text("name", name)
-        check_text("comment", comment)
-        check_replicas(replicas)
-        if not isinstance(primary_key, str):
-            primary_key = check_list("primary_key", primary_key)
-        if isinstance(immutable, str):
-            raise InvalidArgument(f"immutable={immutable!r}: pass a list, [{immutable!r}]")
-        made = definition_of(
-            schema,
-            primary_key,
-            defaults=defaults,
-            immutable=immutable,
-            index=index,
-            conversion=conversion_of(conversion),
-        )
-        texts = {k: str(v) for k, v in (options or {}).items()}
-        for text in (*texts, *texts.values()):
-            check_text("options", text)
-        core = self._connection.core
-        opened = self._connection.change(
-            core.ddl.create_table(name, made.schema, partition, replicas, texts, comment)
-        )
-        for choice in made.choices:
-            log.info("table %s: %s", name, choice)
+        made = table_definition(
+            name, schema, primary_key, partition, replicas, defaults=defaults, immutable=immutable,
+            options=options, comment=comment, index=index, **conversion,
+        )  # fmt: skip
+        opened = self._connection.change(made.create(self._connection.core.ddl))
         return Table(self._connection, opened, made.choices)
 
     def table(self, name: str) -> Table:

@@ -11,11 +11,10 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from nyala.client.cluster.first_contact import explained
-from nyala.client.cluster.masters import parse_addresses
+from nyala.client.calls.opening import OpenClient
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
-from nyala.client.credentials import cluster_key, credentials_for
+from nyala.client.credentials import cluster_key
 from nyala.client.deadline import Attempts
 from nyala.client.read.point_reads import is_retryable
 from nyala.client.results import PartlyWritten
@@ -29,33 +28,10 @@ from nyala.common.errors import (
     OutcomeUnknown,
     RangesChanged,
 )
-from nyala.env.env import system_env
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
-from nyala.env.monotonic import began_us, monotonic_us
-from nyala.security.credentials import Credentials
-from nyala.wire.channels import GrpcRpc
-from nyala.wire.limits import RpcLimits
-from nyala.wire.tls.problem import tls_problem
+from nyala.env.monotonic import began_us
 
 T = TypeVar("T")
-
-SCAN_AHEAD_BYTES = 8 << 20
-REACH_MS = 2_250
-"""Time, in milliseconds, within which one of the masters' addresses must answer a new client.
-
-What a command has done before, such as imports, counts, so that its error comes within 3 s.
-"""
-LEAST_REACH_MS = 1_500
-"""The least time for the answer, in milliseconds, however long the caller needed before."""
-
-
-def reach_ms(spent_ms: int) -> int:
-    """Return the time for the answer of one of the masters' addresses, in milliseconds.
-
-    Args:
-        spent_ms: what the caller needed before.
-    """
-    return max(LEAST_REACH_MS, REACH_MS - spent_ms)
 
 
 class Connection:
@@ -64,37 +40,33 @@ class Connection:
     Args:
         masters: "host:port,..." or a sequence of addresses; one that answers is enough.
         options: see `ClientOptions`.
-        scan_ahead_bytes: rows that scans receive before their callers take them, of all tablets.
-
-    Attributes:
-        scan_ahead_bytes: as given.
 
     Raises:
         Unavailable: no master answers at these addresses.
         InvalidArgument: the credentials of the environment are invalid.
     """
 
-    def __init__(
-        self, masters: str, options: ClientOptions, scan_ahead_bytes: int = SCAN_AHEAD_BYTES
-    ) -> None:
+    def __init__(self, masters: str, options: ClientOptions) -> None:
         began = began_us()
-        self.scan_ahead_bytes = scan_ahead_bytes
         pa.array(
             [0]
         )  # pyarrow looks for pandas at its first conversion: not from two threads at once
         self._loop = LoopThread("nyala-client")
+
+        async def make() -> OpenClient:
+            return OpenClient(masters, options)
+
         try:
-            limits = RpcLimits(queued_bytes=scan_ahead_bytes)
-            found, credentials = parse_addresses(masters), credentials_for(masters)
-            self._rpc, self.core = self._loop.run(_make(found, options, limits, credentials))
-            left_ms = reach_ms((monotonic_us() - began) // 1000)
-            reaching = self.core.masters.reach(min(left_ms, options.timeout_ms))
-            self._loop.run(
-                explained(reaching, found, partial(tls_problem, credentials=credentials))
-            )
+            self._open = self._loop.run(make())
+            self._loop.run(self._open.reach(began))
         except BaseException:
             self._loop.close()  # also when interrupted: the thread must end
             raise
+
+    @property
+    def core(self) -> ClientCore:
+        """The client's coroutines, which run on the loop of this connection only."""
+        return self._open.core
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -277,21 +249,7 @@ class Connection:
 
     def close(self) -> None:
         """End the client; a second call does nothing."""
-        self._loop.close(self._close_core)
-
-    async def _close_core(self) -> None:
-        await self.core.close()
-        await self._rpc.close()
-
-
-async def _make(
-    addresses: list[str],
-    options: ClientOptions,
-    limits: RpcLimits,
-    credentials: Credentials | None,
-) -> tuple[GrpcRpc, ClientCore]:
-    rpc = GrpcRpc(limits, credentials)
-    return rpc, ClientCore(system_env(rpc), addresses, options)
+        self._loop.close(self._open.close)
 
 
 _shared: dict[tuple[int, str], Connection] = {}

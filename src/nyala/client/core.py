@@ -33,6 +33,8 @@ from nyala.env.env import Env
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
+SCAN_AHEAD_BYTES = 8 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
@@ -50,6 +52,7 @@ class ClientOptions:
         scan_batch_rows: most rows of such a batch; 0: no limit.
         lookup_max_age_ms: largest age of another master's answer about tables and tablets while the leader
             master does not answer; 0: the leader's only.
+        scan_ahead_bytes: rows that scans receive before their callers take them, of all tablets.
     """
 
     timeout_ms: int = 60_000
@@ -60,6 +63,7 @@ class ClientOptions:
     scan_batch_bytes: int = 1 << 20
     scan_batch_rows: int = 0
     lookup_max_age_ms: int = 10_000
+    scan_ahead_bytes: int = SCAN_AHEAD_BYTES
 
 
 class ClientCore:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from nyala.client.scan import COUNT_COLUMN
+from nyala.client.calls.scanning import COUNT_COLUMN
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import to_datetime

@@ -48,7 +48,7 @@ def delete_rows(
         how: snapshot, position, progress, and the request to stop.
     """
     _check_names("delete_where", how)
-    stage = part_of(connection, txn)
+    stage = part_of(connection.core, txn)
     if stage is not None:
         _check_text(where)
         if given := [n for n, value in how.items() if value not in (None, False)]:

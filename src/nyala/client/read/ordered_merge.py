@@ -1,13 +1,14 @@
 """Merge of ordered streams: batches that are each sorted by primary key into one sorted stream."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nyala.common.keys import encode_keys
 from nyala.common.schema import Schema
+from nyala.env.tasks import Lane, Tasks
 
 
 def sort_by_key(schema: Schema, table: pa.Table) -> pa.Table:
@@ -56,28 +57,75 @@ class _Head:
         return self._at == len(self._keys)
 
 
-def merge(schema: Schema, streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Yield all rows of some ordered streams in key order.
+class KeyMerge:
+    """The state of a merge: one batch of each stream, as encoded keys and rows.
 
-    Holds one batch of each stream: all rows up to the smallest last key of these can be given out, sorted.
+    All rows up to the smallest last key of these batches can be given out, sorted.
+
+    Args:
+        schema: has the key columns.
+        streams: number of streams, each sorted by key.
     """
-    names = [c.name for c in schema.key_columns]
-    heads: dict[int, _Head] = {}
-    open_ = list(range(len(streams)))
-    while True:
-        for number in list(open_):
-            if number not in heads:
-                batch = next((b for b in streams[number] if b.num_rows), None)
-                if batch is None:
-                    open_.remove(number)
-                else:
-                    heads[number] = _Head(names, batch)
-        if not heads:
-            return
+
+    def __init__(self, schema: Schema, streams: int) -> None:
+        self._names = [c.name for c in schema.key_columns]
+        self._heads: dict[int, _Head] = {}
+        self._open = dict.fromkeys(range(streams))
+
+    def wanted(self) -> list[int]:
+        """Return the streams of which a batch is needed before `take`."""
+        return [number for number in self._open if number not in self._heads]
+
+    def put(self, number: int, batch: pa.RecordBatch | None) -> None:
+        """Add the next batch of a stream, which has rows; None: the stream has ended."""
+        if batch is None:
+            del self._open[number]
+        else:
+            self._heads[number] = _Head(self._names, batch)
+
+    def take(self) -> pa.RecordBatch | None:
+        """Return the next rows in key order; None: all were taken."""
+        if not self._heads:
+            return None
+        heads = self._heads
         end = min(head.end for head in heads.values())
         parts = [part for head in heads.values() if (part := head.take(end)).num_rows]
-        heads = {number: head for number, head in heads.items() if not head.is_empty}
-        yield parts[0] if len(parts) == 1 else joined_in_order(names, parts)
+        self._heads = {number: head for number, head in heads.items() if not head.is_empty}
+        return parts[0] if len(parts) == 1 else joined_in_order(self._names, parts)
+
+
+async def merge(
+    schema: Schema, streams: Sequence[AsyncIterator[pa.RecordBatch]], tasks: Tasks
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    """Yield all rows of some ordered streams in key order.
+
+    Holds one batch of each stream. Keys are encoded and rows are sorted in the lane COMPUTE.
+
+    Args:
+        schema: has the key columns.
+        streams: each sorted by key.
+        tasks: lanes.
+    """
+    merging = KeyMerge(schema, len(streams))
+
+    def step(added: dict[int, pa.RecordBatch | None]) -> pa.RecordBatch | None:
+        for number, batch in added.items():
+            merging.put(number, batch)
+        return merging.take()
+
+    while True:
+        added = {number: await _with_rows(streams[number]) for number in merging.wanted()}
+        if (rows := await tasks.run(Lane.COMPUTE, step, added)) is None:
+            return
+        yield rows
+
+
+async def _with_rows(batches: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """Return the next batch that has rows; None: there is none."""
+    async for batch in batches:
+        if batch.num_rows:
+            return batch
+    return None
 
 
 def joined_in_order(names: Sequence[str], parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

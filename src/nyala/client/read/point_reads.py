@@ -136,10 +136,13 @@ class PointGetter:
         attempts = Attempts(self._env, timeout_ms)
         known: NyalaError | None = None
         if len(keys) <= MAX_KEYS:
-            done = asyncio.Event()
-            wanted = self.point_read(table, tablet, keys, columns, done.set)
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            wanted = self.point_read(
+                table, tablet, keys, columns,
+                lambda: None if done.done() else done.set_result(None),  # cancelled meanwhile
+            )  # fmt: skip
             self.try_leader(wanted, timeout_ms)
-            await done.wait()
+            await done
             if wanted.error is None:
                 return wanted.rows()
             if not is_retryable(wanted.error):

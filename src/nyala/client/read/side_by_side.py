@@ -8,7 +8,7 @@ what the connections have received.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -73,7 +73,7 @@ class SideBySide:
         self._failures: list[Exception] = []
         self._change = asyncio.Event()
 
-    async def run(self) -> AsyncIterator[OfTablet]:
+    async def run(self) -> AsyncGenerator[OfTablet, None]:
         """Yield the batches of all tablets, those of one tablet in its order, each with an end.
 
         Raises:

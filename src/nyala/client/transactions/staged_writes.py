@@ -10,7 +10,6 @@ import asyncio
 import pyarrow as pa
 
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.connection import Connection
 from nyala.client.core import ClientCore
 from nyala.client.deadline import Attempts
 from nyala.client.write.staging import PartStage, StagingTarget
@@ -21,7 +20,7 @@ from nyala.common.where import parse
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-def part_of(connection: Connection, txn: StagingTarget | None) -> PartStage | None:
+def part_of(core: ClientCore, txn: StagingTarget | None) -> PartStage | None:
     """Return the part that a write with `txn=` stages into; None: it takes effect by itself.
 
     Raises:
@@ -33,7 +32,7 @@ def part_of(connection: Connection, txn: StagingTarget | None) -> PartStage | No
         raise InvalidArgument(
             f"txn={txn!r}: pass what client.transaction() returns, or a part of it"
         )
-    return txn.part_for(connection.core.session.staging)
+    return txn.part_for(core.session.staging)
 
 
 async def stage_delete(core: ClientCore, table: OpenTable, where: str, stage: PartStage) -> None:

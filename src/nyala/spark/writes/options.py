@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from nyala.client.calls.rows import IN_TRANSACTIONS, OPS
 from nyala.client.client import connect
-from nyala.client.row_writer import IN_TRANSACTIONS, OPS
 from nyala.common.casting import check_types
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.predicate import columns_of

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from nyala.client.calls.opening import LEAST_REACH_MS, REACH_MS, reach_ms
 from nyala.client.cluster.first_contact import TRY_MS
 from nyala.client.cluster.known_masters import MasterAddresses
 from nyala.client.cluster.masters import MAX_HOPS, Masters, parse_addresses
-from nyala.client.connection import LEAST_REACH_MS, REACH_MS, reach_ms
 from nyala.client.deadline import SHORT_TRY_MS
 from nyala.common.errors import (
     NOT_SENT,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.client import connection
+from nyala.client.core import ClientOptions
 from nyala.client.read.plan import ReadPlan
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.scan import Scan
@@ -81,6 +82,7 @@ class Core:
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.env: Any = None
+        self.options = ClientOptions()
         self.plans: list[ReadPlan] = []
         self._maker = threading.current_thread()
         self._both = threading.Barrier(2)
@@ -105,7 +107,6 @@ class OneLoop:
 
     def __init__(self, core: Core, calls: int) -> None:
         self.core = core
-        self.scan_ahead_bytes = 1 << 20
         self._loop = LoopThread("test")
         self._loop.run(self._make_env())
         self._begun = asyncio.Barrier(calls)

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nyala.client.read.ordered_merge import merge
 from nyala.common.schema import from_arrow
+from tests.unit.client.support.driving import merged as merged_streams
 
 TEXTS = st.text(st.sampled_from(["a", "b", "\0", "\x01", "é", "\U0001f600"]), max_size=4)
 INTS = st.integers(-3, 3) | st.integers(-(1 << 31), (1 << 31) - 1)
@@ -50,8 +50,6 @@ def tablets(draw: st.DrawFn) -> tuple[pa.Schema, list[str], list[list[pa.RecordB
 @given(tablets())
 def test_merge_by_key_equals_a_sort(made):
     schema, names, streams = made
-    merged = pa.Table.from_batches(
-        merge(from_arrow(schema, names), [iter(s) for s in streams]), schema
-    )
+    merged = pa.Table.from_batches(merged_streams(from_arrow(schema, names), streams), schema)
     everything = pa.Table.from_batches([b for s in streams for b in s], schema)
     assert merged.equals(everything.sort_by([(n, "ascending") for n in names]))

@@ -1,12 +1,13 @@
 """Reads that continue after a failure or a change of ranges: no row is read twice or left out."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from nyala.client.core import ClientOptions
 from nyala.client.read.plan import PlannedTokens
 from nyala.client.read.progress import ScanProgress
 from nyala.client.read.read_spec import ReadSpec
@@ -14,8 +15,10 @@ from nyala.client.read.side_by_side import OfTablet
 from nyala.client.scan import Scan
 from nyala.common.errors import RangesChanged, Unavailable
 from nyala.common.ids import TabletId
+from nyala.env.env import system_env
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.client_bulk import opened
+from tests.unit.client.support.driving import driven
 
 ROW = pa.record_batch({"k": [1], "v": [1]})
 
@@ -72,17 +75,21 @@ def latest_rows(ordered: bool, fails_after: list[int]) -> tuple[Latest, Iterator
     """Return a scan whose runs fail because of a change of ranges after some batches."""
     plan = Latest()
 
-    def batches(_token: pb.ScanToken, **_: Any) -> Iterator[pa.RecordBatch]:
+    async def batches(_token: pb.ScanToken, **_: Any) -> AsyncIterator[pa.RecordBatch]:
         last = fails_after.pop(0)
         for k in range(3):
             if k == last:
                 raise RangesChanged("newer ranges")
             yield pa.record_batch({"k": [k], "v": [k]})
 
-    core = SimpleNamespace(plan=lambda *_: plan, env=None, reader=SimpleNamespace(run=batches))
-    client: Any = SimpleNamespace(
-        core=core, run=run, iterate=lambda items: items, scan_ahead_bytes=1 << 20
+    rpc: Any = None
+    core = SimpleNamespace(
+        plan=lambda *_: plan,
+        env=system_env(rpc),
+        reader=SimpleNamespace(run=batches),
+        options=ClientOptions(),
     )
+    client: Any = SimpleNamespace(core=core, run=run, iterate=driven)
     return plan, Scan(client, opened(), ReadSpec(latest=True, ordered=ordered)).to_batches()
 
 
@@ -125,7 +132,7 @@ def test_tablet_that_was_read_is_not_read_again_after_a_change_of_ranges(monkeyp
         def __init__(self, _env: Any, _reader: Any, tokens: list[pb.ScanToken], _on: Any) -> None:
             self._tokens = tokens
 
-        def run(self) -> Iterator[OfTablet]:
+        async def run(self) -> AsyncIterator[OfTablet]:
             for token in self._tokens:
                 if token.tablet_id == "b" and refusals:
                     raise refusals.pop()
@@ -133,8 +140,8 @@ def test_tablet_that_was_read_is_not_read_again_after_a_change_of_ranges(monkeyp
                 yield OfTablet(token, pa.record_batch({"k": [key], "v": [0]}))
                 yield OfTablet(token, None)
 
-    monkeypatch.setattr("nyala.client.scan.SideBySide", Reading)
+    monkeypatch.setattr("nyala.client.calls.scanning.SideBySide", Reading)
     core = SimpleNamespace(plan=lambda table, spec: Plan(), env=None, reader=None)
-    client: Any = SimpleNamespace(core=core, run=run, iterate=lambda items: items)
+    client: Any = SimpleNamespace(core=core, run=run, iterate=driven)
     found = Scan(client, opened(), ReadSpec()).to_batches()
     assert [k for batch in found for k in batch.column("k").to_pylist()] == [0, 1]

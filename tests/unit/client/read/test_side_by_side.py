@@ -165,7 +165,7 @@ def test_read_that_is_left_early_ends_its_tablets():
         reading = SideBySide(env, tablets, tablets.tokens).run()
         async for _ in reading:
             break
-        await reading.aclose()  # type: ignore[attr-defined]
+        await reading.aclose()
         assert tablets.open == 0
 
     scenario(work)

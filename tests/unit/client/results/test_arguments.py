@@ -147,7 +147,7 @@ def test_time_may_come_from_a_frame():
 def test_timeout_with_a_fraction_is_sent_as_a_whole_number(monkeypatch, timeout_ms):
     given: list[ClientOptions] = []
     monkeypatch.setattr(
-        "nyala.client.client.Connection", lambda masters, options, ahead: given.append(options)
+        "nyala.client.client.Connection", lambda masters, options: given.append(options)
     )
     connect("m:1", timeout_ms=timeout_ms)
     token = pb.ScanToken(timeout_ms=given[0].timeout_ms)  # refuses a float

@@ -6,9 +6,10 @@ import random
 import pyarrow as pa
 import pytest
 
-from nyala.client.read.ordered_merge import last_key, merge, sort_by_key
+from nyala.client.read.ordered_merge import last_key, sort_by_key
 from nyala.client.results import RowErrors, WriteResult, errors_table
 from nyala.common.schema import from_arrow
+from tests.unit.client.support.driving import merged as merged_streams
 
 SCHEMA = from_arrow(
     pa.schema([("a", pa.string()), ("n", pa.int64()), ("v", pa.int64())]), ["a", "n"]
@@ -37,7 +38,7 @@ def test_ordered_merge_returns_one_sorted_stream(seed):
         cuts = sorted(rng.randrange(len(rows) + 1) for _ in range(4))
         ends = [0, *cuts, len(rows)]
         streams.append(iter([batch(rows[i:j]) for i, j in itertools.pairwise(ends)]))
-    merged = [r for b in merge(SCHEMA, streams) for r in b.to_pylist()]
+    merged = [r for b in merged_streams(SCHEMA, streams) for r in b.to_pylist()]
     found = [(r["a"], r["n"]) for r in merged]
     assert found == sorted((a, n) for a, n, _ in everything)
     assert sorted((r["a"], r["n"], r["v"]) for r in merged) == sorted(everything)
@@ -52,7 +53,7 @@ def test_ordered_merge_memory_is_bounded():
             taken.append((name, start))
             yield batch([("k", n, 0) for n in range(start, start + 10)])
 
-    merged = merge(SCHEMA, [stream("x", [0, 100, 200]), stream("y", [50, 150, 250])])
+    merged = merged_streams(SCHEMA, [stream("x", [0, 100, 200]), stream("y", [50, 150, 250])])
     assert next(merged).column("n").to_pylist() == list(range(10))
     assert taken == [("x", 0), ("y", 50)]
 

@@ -49,6 +49,6 @@ class Core:
 
 def connection(monkeypatch: pytest.MonkeyPatch) -> tuple[Connection, Requests]:
     """A connection without a cluster."""
-    monkeypatch.setattr("nyala.client.connection.ClientCore", Core)
+    monkeypatch.setattr("nyala.client.calls.opening.ClientCore", Core)
     monkeypatch.setattr(Core, "requests", requests := Requests(), raising=False)
     return Connection("nowhere:1", ClientOptions(timeout_ms=10_000)), requests

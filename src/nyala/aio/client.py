@@ -1,0 +1,155 @@
+"""AsyncClient: the public, asynchronous API of a cluster."""
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from nyala.aio.session import Session
+from nyala.aio.table import AsyncTable
+from nyala.client.calls.connecting import ConnectArguments, client_options
+from nyala.client.calls.definitions import DEFAULT_REPLICAS, TableArguments, table_definition
+from nyala.client.calls.opening import OpenClient
+from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
+from nyala.client.cluster.descriptions import Server, TableFacts
+from nyala.common.partition_spec import Partition
+from nyala.env.monotonic import monotonic_us
+
+
+async def connect(
+    masters: str | Sequence[str] | None = None, **options: Unpack[ConnectArguments]
+) -> "AsyncClient":
+    """Connect to a cluster, on the event loop of the caller.
+
+    Args:
+        masters: as for `nyala.connect`.
+        **options: as for `nyala.connect`.
+
+    Returns:
+        The client; use it in `async with`, on this loop only.
+
+    Raises:
+        InvalidArgument, Unavailable: as `nyala.connect`.
+    """
+    began = monotonic_us()
+    opened = OpenClient(*client_options(masters, **options))
+    try:
+        await opened.reach(began)
+    except BaseException:  # also when cancelled
+        await opened.close()
+        raise
+    return AsyncClient(Session(opened))
+
+
+class AsyncClient(OtherNames):
+    """A connection to a cluster, used on the event loop that made it. An async context manager.
+
+    Coroutines of that loop may call it at the same time; their small writes and look-ups share requests. A
+    call may be cancelled at any time, and the client stays usable.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<nyala.aio client of {self.masters}{' (closed)' if self._session.closed else ''}>"
+
+    async def close(self) -> None:
+        """Disconnect, and wait until connections and tasks have ended; a second call does nothing."""
+        await self._session.close()
+
+    @property
+    def masters(self) -> str:
+        """Addresses of all masters known, as `connect` takes them."""
+        return ",".join(self._session.known.masters.known)
+
+    async def create_table(
+        self,
+        name: str,
+        schema: Any,
+        primary_key: Sequence[str],
+        partition: Partition | None = None,
+        replicas: int = DEFAULT_REPLICAS,
+        **options: Unpack[TableArguments],
+    ) -> AsyncTable:
+        """Create a table and return it when all its tablets run; raises as `nyala.Client.create_table`.
+
+        Args:
+            name: unique among the tables.
+            schema: an Arrow schema, or data whose columns the table gets.
+            primary_key: names of the key columns, in order.
+            partition: hash levels and ranges; None: one tablet.
+            replicas: replicas of each tablet.
+            **options: as for `nyala.Client.create_table`.
+        """
+        made = table_definition(name, schema, primary_key, partition, replicas, **options)
+        opened = await made.create(self._session.core().ddl)
+        return AsyncTable(self._session, opened, made.choices)
+
+    async def open_table(self, name: str) -> AsyncTable:
+        """Open a table.
+
+        Raises:
+            NotFound: no such table; the message names those there are.
+        """
+        check_text("name", name)
+        return AsyncTable(self._session, await self._session.core().open_table(name))
+
+    async def table(self, name: str) -> AsyncTable:
+        """Open a table: the name of `open_table` in the synchronous client."""
+        return await self.open_table(name)
+
+    async def tables(self, *, max_age_ms: int = 0) -> list[str]:
+        """Return the names of all tables, sorted; `max_age_ms` as for `nyala.Client.tables`."""
+        check_age("max_age_ms", max_age_ms)
+        return [t.name for t in await self._session.core().tables(max_age_ms=max_age_ms)]
+
+    async def drop_table(self, name: str, *, reserve_seconds: int = 0) -> None:
+        """Drop a table and its data; the name is free on return.
+
+        Args:
+            name: name of the table.
+            reserve_seconds: time in which `recall_table` can restore it; 0: the data are deleted at once.
+
+        Raises:
+            NotFound: no such table.
+        """
+        check_text("name", name)
+        check_reserve(reserve_seconds)
+        await self._session.core().ddl.drop_table(name, reserve_seconds)
+
+    async def recall_table(self, table_id: str, new_name: str | None = None) -> AsyncTable:
+        """Restore a table that was dropped with `reserve_seconds`; see `nyala.Client.recall_table`."""
+        check_text("table_id", table_id)
+        check_text("new_name", new_name or "")
+        opened = await self._session.core().ddl.recall_table(table_id, new_name or "")
+        return AsyncTable(self._session, opened)
+
+    async def dropped_tables(self) -> dict[str, str]:
+        """Return the tables that can be recalled: the name that each had, by id."""
+        return {t.id: t.name for t in await self._session.core().tables(dropped=True)}
+
+    async def describe(self, name: str, *, max_age_ms: int = 0) -> TableFacts:
+        """Return the facts of a table besides its columns; `max_age_ms` as for `tables`.
+
+        Raises:
+            NotFound: no such table.
+        """
+        check_text("name", name)
+        check_age("max_age_ms", max_age_ms)
+        found = await self._session.core().describe(name, max_age_ms=max_age_ms)
+        return TableFacts.from_proto(found)
+
+    async def servers(self, *, max_age_ms: int = 0) -> list[Server]:
+        """Return all masters and tablet servers; `max_age_ms` as for `tables`."""
+        check_age("max_age_ms", max_age_ms)
+        answer = await self._session.core().servers(max_age_ms=max_age_ms)
+        return [Server.from_proto(s) for s in answer.servers]
+
+    async def now(self) -> int:
+        """Return the current hybrid time: every write acknowledged before this call lies at or below."""
+        return await self._session.core().now()

@@ -1,0 +1,216 @@
+"""AsyncTable: handle of an open table on an event loop."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Unpack, overload
+
+import pyarrow as pa
+
+from nyala.aio.scan import AsyncScan
+from nyala.aio.session import Session
+from nyala.client.calls.keys import KeyFinder
+from nyala.client.calls.reading import get_rows
+from nyala.client.calls.rows import PreparedRows, mixed_rows_of, rows_of
+from nyala.client.calls.writing import write_rows
+from nyala.client.checks import OtherNames
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
+from nyala.client.read.read_spec import key_names, scan_spec
+from nyala.client.results import WriteResult
+from nyala.client.transactions.staged_writes import part_of
+from nyala.client.write.sequencer import OP_COLUMN
+from nyala.client.write.watch import WriteArguments
+
+
+class AsyncTable(OtherNames):
+    """An open table. Made by `AsyncClient.open_table` and `create_table`.
+
+    A write that is cancelled has an unknown outcome: rows that were sent may take effect once, also later;
+    rows that were not sent have no effect.
+    """
+
+    def __init__(self, session: Session, table: OpenTable, choices: Sequence[str] = ()) -> None:
+        self._session = session
+        self._table = table
+        self._choices = tuple(choices)
+        self._keys = KeyFinder(table)
+
+    @property
+    def primary_key(self) -> list[str]:
+        """Names of the key columns, in key order."""
+        return key_names(self._table.schema)
+
+    @property
+    def name(self) -> str:
+        """Name of the table when it was opened."""
+        return self._table.name
+
+    @property
+    def id(self) -> str:
+        """The table's id; a re-created table has another one."""
+        return self._table.id
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of a row, key columns first."""
+        return self._table.schema.arrow
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Choices that `create_table` made for data: types other than theirs, and index levels left out."""
+        return self._choices
+
+    async def tablets(self) -> list[TabletLocation]:
+        """Return the tablets and their replicas, read from the masters."""
+        await self._session.core().locations.refresh(self._table)
+        return list(self._table.tablets)
+
+    async def insert(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> WriteResult:
+        """Add new rows; a row whose key exists gets the row error `already_present`."""
+        return await self._write("insert", data, all_or_nothing, how)
+
+    async def insert_ignore(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> WriteResult:
+        """Add new rows; rows whose key exists are left as they are."""
+        return await self._write("insert_ignore", data, all_or_nothing, how)
+
+    async def upsert(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> WriteResult:
+        """Add or change rows; returns and raises as `nyala.Table.upsert`.
+
+        More than 1,000 rows are converted in a thread, and a stream or an iterable is read there, so that the
+        loop goes on.
+
+        Args:
+            data: as for `nyala.Table.upsert`.
+            all_or_nothing: one failing row voids all rows of its request.
+            **how: as for `nyala.Table.upsert`.
+        """
+        return await self._write("upsert", data, all_or_nothing, how)
+
+    async def upsert_ignore(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> WriteResult:
+        """As `upsert`, but a row that would change an immutable column is left as it is."""
+        return await self._write("upsert_ignore", data, all_or_nothing, how)
+
+    async def update(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> WriteResult:
+        """Change rows; a row whose key is absent gets the row error `not_found`."""
+        return await self._write("update", data, all_or_nothing, how)
+
+    async def update_ignore(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> WriteResult:
+        """Change rows; rows whose key is absent are skipped."""
+        return await self._write("update_ignore", data, all_or_nothing, how)
+
+    async def delete(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> WriteResult:
+        """Delete by key (other columns are ignored); an absent key gets the row error `not_found`."""
+        return await self._write("delete", data, all_or_nothing, how)
+
+    async def delete_ignore(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> WriteResult:
+        """Delete by key; absent keys are skipped."""
+        return await self._write("delete_ignore", data, all_or_nothing, how)
+
+    async def write(
+        self,
+        data: Any,
+        op_column: str = OP_COLUMN,
+        *,
+        all_or_nothing: bool = False,
+        **how: Unpack[WriteArguments],
+    ) -> WriteResult:
+        """Mixed operations in row order: `op_column` names each row's op ("insert", "delete", ...).
+
+        Args:
+            data: rows, as for `upsert`.
+            op_column: column with the name of each row's operation.
+            all_or_nothing: one failing row voids the others of its request.
+            **how: as for `upsert`.
+
+        Raises:
+            InvalidArgument: an op that is null or unknown; nothing was sent.
+        """
+        rows = mixed_rows_of(self._table, data, op_column, all_or_nothing, how)
+        return await self._send(rows, how)
+
+    async def _write(
+        self, op: str, data: Any, all_or_nothing: bool, how: WriteArguments
+    ) -> WriteResult:
+        return await self._send(rows_of(self._table, op, data, all_or_nothing, how), how)
+
+    async def _send(self, rows: PreparedRows, how: WriteArguments) -> WriteResult:
+        core = self._session.core()
+        return await write_rows(core, self._table, rows, part_of(core, how.get("txn")))
+
+    @overload
+    async def get(
+        self, key: Mapping[str, Any], columns: Sequence[str] | None = None
+    ) -> dict[str, Any] | None: ...
+    @overload
+    async def get(
+        self, key: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
+    ) -> list[dict[str, Any] | None]: ...
+    async def get(
+        self,
+        key: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        columns: Sequence[str] | None = None,
+    ) -> dict[str, Any] | list[dict[str, Any] | None] | None:
+        """Look up rows by primary key; linearizable.
+
+        Args:
+            key: a dict of the key columns, or a list of them.
+            columns: those wanted; None: all.
+
+        Returns:
+            The row as a dict, None if absent; for a list of keys, a list in the same order.
+        """
+        return await get_rows(self._session.core(), self._table, self._keys, key, columns)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        at: int | datetime | None = None,
+        limit: int | None = None,
+        order: bool = False,
+        *,
+        mode: str = "snapshot",
+        max_age_ms: int | None = None,
+    ) -> AsyncScan:
+        """Describe a read of rows; it runs when its rows are requested: `async for batch in table.scan()`.
+
+        Args:
+            columns: names wanted, in this order; None: all.
+            where: a small SQL expression.
+            at: snapshot, a hybrid time or an aware datetime; None: one moment, fixed as the scan begins.
+            limit: most rows, 0 for none; None: all.
+            order: by primary key.
+            mode: as for `nyala.Table.scan`.
+            max_age_ms: for mode "stale": how old the rows of each tablet may be.
+
+        Raises:
+            NotFound, InvalidArgument, HistoryGone: as `nyala.Table.scan`; with `at` when its rows are
+                requested.
+        """
+
+        def spec(columns_then: Any) -> Any:
+            return scan_spec(columns_then, columns, where, at, limit, order, mode, max_age_ms)
+
+        return AsyncScan(self._session, self._table, spec, at)
+
+    async def count(self) -> int:
+        """Return the number of rows as of now."""
+        return await self.scan().count()
+
+    def __repr__(self) -> str:
+        return f"<nyala.aio table {self.name!r}, {len(self._table.tablets)} tablets>"

@@ -1,0 +1,1 @@
+"""Calls of the client as both of its interfaces make them: arguments, and coroutines on its loop."""

@@ -1,0 +1,183 @@
+"""The asynchronous client on a real cluster: every kind of call, cancellation, and loops."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import nyala
+from nyala.common.errors import InvalidArgument, NotFound
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
+HASHED = nyala.Partition(hash=[nyala.Hash(["k"], 3)])
+
+
+def on_loop(cluster: Any, work: Callable[[Any], Awaitable[None]]) -> None:
+    """Run a coroutine with a client of its own loop."""
+
+    async def main() -> None:
+        async with await nyala.aio.connect(cluster.masters) as client:
+            await work(client)
+
+    asyncio.run(main())
+
+
+def test_rows_written_on_a_loop_are_looked_up_and_scanned(cluster):
+    async def work(client):
+        table = await client.create_table("aio_rows", SCHEMA, ["k"], HASHED)
+        assert (await table.insert([{"k": k, "v": "a"} for k in range(20)])).rows == 20
+        again = await table.insert([{"k": 1, "v": "b"}])
+        assert again.errors.column("code").to_pylist() == ["already_present"]
+        await asyncio.gather(*(table.upsert([{"k": k, "v": "b"}]) for k in range(40)))
+        found = await asyncio.gather(*(table.get({"k": k}) for k in range(41)))
+        assert found == [{"k": k, "v": "b"} for k in range(40)] + [None]
+        assert await table.get([{"k": 3}, {"k": 99}], ["v"]) == [{"v": "b"}, None]
+        await table.delete([{"k": 0}])
+        await table.update_ignore([{"k": 0, "v": "c"}])
+        assert await table.count() == 39
+        scan = table.scan(["k"], where="k < 5", order=True)
+        batches = [batch async for batch in scan]
+        assert [k for batch in batches for k in batch.column("k").to_pylist()] == [1, 2, 3, 4]
+        assert (await table.scan(limit=7).to_arrow()).num_rows == 7
+        assert (await scan.to_pandas())["k"].tolist() == [1, 2, 3, 4]
+        assert await scan.at() > 0
+        assert "aio_rows" in await client.tables()
+
+    on_loop(cluster, work)
+
+
+def test_streams_of_rows_are_written_and_read_at_an_earlier_time(cluster):
+    async def work(client):
+        table = await client.create_table("aio_streams", SCHEMA, ["k"], HASHED)
+        rows = ({"k": k, "v": "s"} for k in range(3_000))
+        assert (await table.upsert(rows)).rows == 3_000
+        at = await client.now()
+        await table.write([{"k": 1, "_op": "delete"}, {"k": 5_000, "_op": "upsert"}])
+        await table.upsert(
+            pa.table({"k": range(5_000, 12_000)}, schema=SCHEMA.empty_table().select(["k"]).schema)
+        )
+        assert await table.scan(at=at).count() == 3_000
+        with pytest.raises(ZeroDivisionError):
+            await table.upsert({"k": 1 // k} for k in (1, 0))
+        with pytest.raises(NotFound, match="no table 'aio_nowhere'"):
+            await client.open_table("aio_nowhere")
+        await client.drop_table("aio_streams")
+
+    on_loop(cluster, work)
+
+
+def test_calls_from_another_loop_are_refused(cluster):
+    async def make():
+        client = await nyala.aio.connect(cluster.masters)
+        made = await client.tables()
+        await client.close()
+        await client.close()
+        return client, made
+
+    client, _ = asyncio.run(make())
+    with pytest.raises(InvalidArgument, match="belongs to another event loop"):
+        asyncio.run(client.tables())
+
+    async def closed():
+        async with await nyala.aio.connect(cluster.masters) as other:
+            pass
+        with pytest.raises(InvalidArgument, match="closed"):
+            await other.tables()
+
+    asyncio.run(closed())
+
+
+def test_writes_cancelled_at_each_turn_of_the_loop_take_effect_once_or_not_at_all(cluster):
+    """The write of number n is cancelled after n turns; the client then writes and reads as before."""
+
+    async def work(client):
+        table = await client.create_table("aio_cancelled", SCHEMA, ["k"], HASHED)
+        await table.upsert([{"k": -1, "v": "warm"}])
+        begun = set(asyncio.all_tasks())
+        for turns in range(24):
+            rows = [{"k": turns * 2 + n, "v": "x"} for n in range(2)]  # in two tablets, or in one
+            writing = asyncio.ensure_future(table.insert(rows))
+            reading = asyncio.ensure_future(table.get({"k": -1}))
+            counting = asyncio.ensure_future(table.scan(where="k < 0").count())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for task in (writing, reading, counting):
+                task.cancel()
+            ended = await asyncio.gather(writing, reading, counting, return_exceptions=True)
+            assert all(
+                not isinstance(e, BaseException) or isinstance(e, asyncio.CancelledError)
+                for e in ended
+            )
+            assert (await table.upsert([{"k": -1, "v": str(turns)}])).rows == 1
+            assert await table.get({"k": -1}) == {"k": -1, "v": str(turns)}
+        keys = (await table.scan(["k"], where="k >= 0").to_arrow()).column("k").to_pylist()
+        assert len(keys) == len(set(keys))
+        left = [t for t in asyncio.all_tasks() - begun if "read of a tablet" in t.get_name()]
+        assert not left, "no stream from a server is left open"
+
+    on_loop(cluster, work)
+
+
+def test_scan_that_is_left_early_ends_its_streams(cluster):
+    async def work(client):
+        table = await client.create_table("aio_left", SCHEMA, ["k"], HASHED)
+        await table.upsert([{"k": k, "v": "x"} for k in range(300)])
+        for order in (False, True):
+            async for batch in table.scan(order=order):
+                assert batch.num_rows
+                break
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await table.scan(order=order).to_arrow()
+        await asyncio.sleep(0)
+        for _ in range(1_000):
+            if not any("read of a tablet" in t.get_name() for t in asyncio.all_tasks()):
+                break
+            await asyncio.sleep(0)
+        else:
+            pytest.fail("a tablet is still read")
+        assert await table.count() == 300
+
+    on_loop(cluster, work)
+
+
+def test_look_ups_and_small_writes_use_no_other_thread(cluster, monkeypatch):
+    """Counts turns of the loop, and calls that come from other threads."""
+
+    async def work(client):
+        table = await client.create_table("aio_turns", SCHEMA, ["k"])
+        await table.upsert([{"k": 1, "v": "x"}])
+        await table.get({"k": 1})
+        loop: Any = asyncio.get_running_loop()
+        crossed: list[Any] = []
+        turns = 0
+        run_once = loop._run_once
+        threadsafe = loop.call_soon_threadsafe
+
+        def counted():
+            nonlocal turns
+            turns += 1
+            run_once()
+
+        def handed_over(*given, **more):
+            crossed.append(given)
+            return threadsafe(*given, **more)
+
+        monkeypatch.setattr(loop, "_run_once", counted)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", handed_over)
+        threads = threading.active_count()
+        for _ in range(50):
+            await table.get({"k": 1})
+        gets, turns = turns, 0
+        for number in range(50):
+            await table.upsert([{"k": 1, "v": str(number)}])
+        upserts = turns
+        assert not crossed, "no thread hands anything over"
+        assert threading.active_count() == threads
+        assert gets <= 50 * 4
+        assert upserts <= 50 * 9
+
+    on_loop(cluster, work)
