@@ -4,7 +4,7 @@ import difflib
 import os
 from collections.abc import Collection, Mapping
 
-from nyala.client.client import ENVIRONMENT
+from nyala.client.calls.connecting import ENVIRONMENT
 from nyala.client.hold import MAX_S
 from nyala.common.errors import InvalidArgument
 

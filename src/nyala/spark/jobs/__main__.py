@@ -3,7 +3,7 @@
 import os
 import sys
 
-from nyala.client.client import ENVIRONMENT
+from nyala.client.calls.connecting import ENVIRONMENT
 from nyala.spark.jobs.commands import main
 from nyala.spark.session import program_session
 

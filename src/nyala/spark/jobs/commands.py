@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from nyala.client.client import ENVIRONMENT
+from nyala.client.calls.connecting import ENVIRONMENT
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.hybrid_time import stamp_of_text
 from nyala.spark.jobs.backups import backup, restore

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from nyala.client.calls.rows import OPS
 from nyala.client.client import Client, connect
-from nyala.client.row_writer import OPS
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.common.partition_spec import Hash, Partition
 from nyala.spark.jobs.input_files import (
