@@ -22,7 +22,7 @@ from nyala.wire.stream_server import StreamServer
 from nyala.wire.streams import idle
 from tests.unit.security.certificates import server, user
 from tests.unit.wire.support.wire_helpers import BatchStore
-from tests.waiting import eventually
+from tests.waiting import eventually, later
 
 ADDRESS = "127.0.0.1:1"
 DO_GET = methods.DO_GET
@@ -127,12 +127,15 @@ def test_revoked_holder_of_an_open_connection_opens_no_stream(ports):
     uvloop.run(scenario())
 
 
-def test_server_with_idle_connections_stops_at_once(ports):
+def test_server_with_idle_connections_stops_at_once(ports, monkeypatch):
+    for module in (idle, stream_server):
+        monkeypatch.setattr(module, "IDLE_S", 3600.0)
+
     async def scenario():
         async with ports(*secured()) as made:
             await made.read()
-            async with asyncio.timeout(100):
-                await made.server.stop(600_000)
+            async with asyncio.timeout(later(20)):
+                await made.server.stop(3_600_000)
 
     uvloop.run(scenario())
 
@@ -169,7 +172,8 @@ def test_old_connection_is_replaced(ports, monkeypatch, end):
 
 @pytest.mark.parametrize("end", [idle, stream_server], ids=["client", "server"])
 def test_connection_that_stays_idle_is_closed(ports, monkeypatch, end):
-    monkeypatch.setattr(end, "IDLE_S", 0.01)
+    for module in (idle, stream_server):
+        monkeypatch.setattr(module, "IDLE_S", 0.01 if module is end else 3600.0)
 
     async def scenario():
         async with ports(*secured()) as made:
