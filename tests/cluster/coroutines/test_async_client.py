@@ -181,3 +181,21 @@ def test_look_ups_and_small_writes_use_no_other_thread(cluster, monkeypatch):
         assert upserts <= 50 * 9
 
     on_loop(cluster, work)
+
+
+def test_changes_are_read_and_followed_and_sql_reads_on_the_loop(cluster):
+    async def work(client):
+        table = await client.create_table("aio_feed", SCHEMA, ["k"])
+        begin = await client.now()
+        await table.upsert([{"k": 1, "v": "a"}, {"k": 2, "v": "b"}])
+        changes = await table.changes(begin).to_arrow()
+        assert changes.column("_op").to_pylist() == ["insert", "insert"]
+        async with table.follow(begin, poll=0.05) as feed:
+            async for batch in feed:
+                assert batch.num_rows == 2
+                break
+            assert feed.position > begin
+        found = await client.sql("select max(k) as k from aio_feed")
+        assert found.to_pylist() == [{"k": 2}]
+
+    on_loop(cluster, work)
