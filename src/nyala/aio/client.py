@@ -1,15 +1,22 @@
 """AsyncClient: the public, asynchronous API of a cluster."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+import pyarrow as pa
+
 from nyala.aio.session import Session
+from nyala.aio.sql import SqlRunner
 from nyala.aio.table import AsyncTable
+from nyala.aio.transaction import AsyncTransaction
 from nyala.client.calls.connecting import ConnectArguments, client_options
 from nyala.client.calls.definitions import DEFAULT_REPLICAS, TableArguments, table_definition
 from nyala.client.calls.opening import OpenClient
 from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
 from nyala.client.cluster.descriptions import Server, TableFacts
+from nyala.client.sql.query import ClusterTables, run_sql
+from nyala.client.transactions.keys import TransactionOptions, options_of
 from nyala.common.partition_spec import Partition
 from nyala.env.monotonic import monotonic_us
 
@@ -149,6 +156,29 @@ class AsyncClient(OtherNames):
         check_age("max_age_ms", max_age_ms)
         answer = await self._session.core().servers(max_age_ms=max_age_ms)
         return [Server.from_proto(s) for s in answer.servers]
+
+    def transaction(self, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
+        """Return a transaction, which begins as its `async with` is entered.
+
+        Args:
+            **options: as for `nyala.Client.transaction`.
+
+        Raises:
+            InvalidArgument: an unknown option, or a wrong value.
+        """
+        return AsyncTransaction(self._session, options_of(options))
+
+    async def sql(self, query: str) -> pa.Table:
+        """Run a SQL query (DuckDB) in a thread; its reads run on the loop. Raises as `nyala.Client.sql`.
+
+        If it is cancelled its reads end, and what DuckDB does with rows that it has ends in its thread.
+        """
+        check_text("query", query)
+        runner = SqlRunner(self._session.core())
+        try:
+            return await asyncio.to_thread(run_sql, query, ClusterTables(runner))
+        finally:
+            runner.end()
 
     async def now(self) -> int:
         """Return the current hybrid time: every write acknowledged before this call lies at or below."""

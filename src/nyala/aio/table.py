@@ -1,11 +1,13 @@
 """AsyncTable: handle of an open table on an event loop."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
 
 import pyarrow as pa
 
+from nyala.aio.change_feed import AsyncChangeFeed
 from nyala.aio.scan import AsyncScan
 from nyala.aio.session import Session
 from nyala.client.calls.keys import KeyFinder
@@ -13,12 +15,18 @@ from nyala.client.calls.reading import get_rows
 from nyala.client.calls.rows import PreparedRows, mixed_rows_of, rows_of
 from nyala.client.calls.writing import write_rows
 from nyala.client.checks import OtherNames
+from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
-from nyala.client.read.read_spec import key_names, scan_spec
+from nyala.client.core import ClientCore
+from nyala.client.feed.change_feed import follow_options
+from nyala.client.feed.follower import Follower, follow
+from nyala.client.read.read_spec import ReadSpec, changes_spec, key_names, scan_spec
 from nyala.client.results import WriteResult
 from nyala.client.transactions.staged_writes import part_of
 from nyala.client.write.sequencer import OP_COLUMN
 from nyala.client.write.watch import WriteArguments
+from nyala.common.hybrid_time import as_stamp
+from nyala.common.schema import Schema
 
 
 class AsyncTable(OtherNames):
@@ -203,10 +211,70 @@ class AsyncTable(OtherNames):
                 requested.
         """
 
-        def spec(columns_then: Any) -> Any:
+        def spec(columns_then: Schema) -> ReadSpec:
             return scan_spec(columns_then, columns, where, at, limit, order, mode, max_age_ms)
 
         return AsyncScan(self._session, self._table, spec, at)
+
+    def changes(
+        self,
+        since: int | datetime,
+        until: int | datetime | None = None,
+        net: bool = True,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        before: bool = False,
+    ) -> AsyncScan:
+        """Describe the change feed of (since, until]: rows plus `_op` and `_timestamp`.
+
+        Args:
+            since: exclusive lower end.
+            until: inclusive upper end, whose columns the rows have; None: now.
+            net: one row per key that changed; else every version.
+            columns: as for `nyala.Table.changes`.
+            where: as for `nyala.Table.changes`.
+            before: add the struct `_before`, the row before the change.
+        """
+
+        def spec(columns_then: Schema) -> ReadSpec:
+            return changes_spec(columns_then, since, until, net, columns, where, before=before)
+
+        return AsyncScan(self._session, self._table, spec, until)
+
+    def follow(
+        self,
+        since: int | datetime | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        before: bool = False,
+        poll: float | timedelta = 2.0,
+        hold: float | timedelta = 3600,
+        heartbeat: float | timedelta | None = None,
+    ) -> AsyncChangeFeed:
+        """Follow the changes without end: an async iterator of batches; see `nyala.Table.follow`.
+
+        Args:
+            since: exclusive lower end; None: the time at which it begins.
+            columns: as all others: as for `nyala.Table.follow`.
+            where: a small SQL expression.
+            before: add the struct `_before`.
+            poll: longest time in seconds between two reads.
+            hold: seconds for which history is held for this reader.
+            heartbeat: seconds without changes after which an empty batch comes; None: never.
+        """
+        options, table = follow_options(poll, hold, heartbeat), self._table
+
+        async def begin(core: ClientCore) -> Follower:
+            then = PastSchema(table.schema)
+            if since is not None:
+                then = await core.past.at(table, max(1, as_stamp(since)))
+            spec = changes_spec(then.schema, since or 0, None, False, columns, where, before=before)
+            spec = replace(spec, schema=then.schema, past=then.dropped)
+            return await follow(core, table, spec, options, now=since is None)
+
+        return AsyncChangeFeed(self._session, begin)
 
     async def count(self) -> int:
         """Return the number of rows as of now."""

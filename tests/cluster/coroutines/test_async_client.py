@@ -25,6 +25,13 @@ def on_loop(cluster: Any, work: Callable[[Any], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
+async def one_turn() -> None:
+    """Let the loop run everything else that is ready."""
+    turn = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(turn.set_result, None)
+    await turn
+
+
 def test_rows_written_on_a_loop_are_looked_up_and_scanned(cluster):
     async def work(client):
         table = await client.create_table("aio_rows", SCHEMA, ["k"], HASHED)
@@ -103,7 +110,7 @@ def test_writes_cancelled_at_each_turn_of_the_loop_take_effect_once_or_not_at_al
             reading = asyncio.ensure_future(table.get({"k": -1}))
             counting = asyncio.ensure_future(table.scan(where="k < 0").count())
             for _ in range(turns):
-                await asyncio.sleep(0)
+                await one_turn()
             for task in (writing, reading, counting):
                 task.cancel()
             ended = await asyncio.gather(writing, reading, counting, return_exceptions=True)
@@ -132,11 +139,11 @@ def test_scan_that_is_left_early_ends_its_streams(cluster):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0):
                     await table.scan(order=order).to_arrow()
-        await asyncio.sleep(0)
+        await one_turn()
         for _ in range(1_000):
             if not any("read of a tablet" in t.get_name() for t in asyncio.all_tasks()):
                 break
-            await asyncio.sleep(0)
+            await one_turn()
         else:
             pytest.fail("a tablet is still read")
         assert await table.count() == 300
@@ -179,5 +186,52 @@ def test_look_ups_and_small_writes_use_no_other_thread(cluster, monkeypatch):
         assert threading.active_count() == threads
         assert gets <= 50 * 4
         assert upserts <= 50 * 9
+
+    on_loop(cluster, work)
+
+
+def test_changes_are_read_and_followed_and_sql_reads_on_the_loop(cluster):
+    async def work(client):
+        table = await client.create_table("aio_feed", SCHEMA, ["k"])
+        begin = await client.now()
+        await table.upsert([{"k": 1, "v": "a"}, {"k": 2, "v": "b"}])
+        changes = await table.changes(begin).to_arrow()
+        assert changes.column("_op").to_pylist() == ["insert", "insert"]
+        async with table.follow(begin, poll=0.05) as feed:
+            async for batch in feed:
+                assert batch.num_rows == 2
+                break
+            assert feed.position > begin
+        found = await client.sql("select max(k) as k from aio_feed")
+        assert found.to_pylist() == [{"k": 2}]
+
+    on_loop(cluster, work)
+
+
+def test_transaction_on_a_loop_commits_at_the_end_of_its_block_or_not_at_all(cluster):
+    async def work(client):
+        table = await client.create_table("aio_txn", SCHEMA, ["k"], HASHED)
+        async with client.transaction() as txn:
+            await table.upsert([{"k": k, "v": "a"} for k in range(4)], txn=txn)
+            assert await table.count() == 0
+        assert txn.commit_time
+        assert await table.count() == 4
+        with pytest.raises(InvalidArgument, match="is committed"):
+            await table.upsert([{"k": 9, "v": "a"}], txn=txn)
+
+        async def failing():
+            async with client.transaction() as other:
+                await table.delete([{"k": 1}], txn=other)
+                raise ZeroDivisionError
+
+        async def late():
+            async with asyncio.timeout(0.2), client.transaction() as other:
+                await table.delete([{"k": 2}], txn=other)
+                await asyncio.Event().wait()
+
+        for work, error in ((failing, ZeroDivisionError), (late, TimeoutError)):
+            with pytest.raises(error):
+                await work()
+        assert await table.count() == 4
 
     on_loop(cluster, work)

@@ -9,22 +9,24 @@ duckdb is loaded on first use: importing nyala stays light.
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from nyala.client.calls.scanning import Scanning
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.connection import Connection
+from nyala.client.core import ClientCore
 from nyala.client.read.pandas_types import with_pandas_types
 from nyala.client.read.read_spec import ReadSpec
-from nyala.client.scan import Scan
 from nyala.client.sql.conditions import conditions_of, folded, nodes_of
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
+
+T = TypeVar("T")
 
 READS_ONLY = (
     "sql() takes one query that reads tables (select, with, values, show tables, describe); write rows with "
@@ -68,32 +70,45 @@ class Tables(Protocol):
         """
 
 
+class Runner(Protocol):
+    """A client whose coroutines a thread can wait for: a `Connection`, for example."""
+
+    @property
+    def core(self) -> ClientCore:
+        """The client."""
+        ...
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the client and return its result; not on the client's loop."""
+        ...
+
+
 class ClusterTables:
     """The tables of a cluster.
 
     Args:
-        connection: to it.
+        runner: runs the client's coroutines.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
         self._opened: dict[str, OpenTable] = {}
 
     def names(self) -> list[str]:
         """See `Tables.names`."""
-        core = self._connection.core
+        core = self._runner.core
         listed = core.tables(max_age_ms=core.options.lookup_max_age_ms)
-        return [t.name for t in self._connection.run(listed)]
+        return [t.name for t in self._runner.run(listed)]
 
     def open(self, name: str) -> Schema:
         """See `Tables.open`."""
-        opened = self._connection.run(self._connection.core.open_table(name))
+        opened = self._runner.run(self._runner.core.open_table(name))
         self._opened[name] = opened
         return opened.schema
 
     def now(self) -> int:
         """See `Tables.now`."""
-        return self._connection.run(self._connection.core.now())
+        return self._runner.run(self._runner.core.now())
 
     def read(
         self, name: str, columns: tuple[str, ...], where: Predicate | None, at: int
@@ -107,7 +122,8 @@ class ClusterTables:
             at: hybrid time of the snapshot; 0: now, at each leader.
         """
         spec = ReadSpec(columns=columns, where=where, at=at)
-        return Scan(self._connection, self._opened[name], spec).to_arrow()
+        scanning = Scanning(self._runner.core, self._opened[name], spec)
+        return scanning.assembled(self._runner.run(scanning.collect()))
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ from typing import Protocol
 
 from nyala.client.connection import Connection
 from nyala.client.transactions.keys import TransactionToken
-from nyala.client.transactions.outcome import Committed
-from nyala.client.transactions.staged_parts import OWN_PART, StagedParts
+from nyala.client.transactions.open_transaction import OpenTransaction, check_client
+from nyala.client.transactions.staged_parts import StagedParts
 from nyala.client.write.staging import PartStage, StagedPart, StageSession
-from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, TransactionDenied
+from nyala.common.errors import NyalaError
 
 log = logging.getLogger("nyala.client")
 
@@ -59,7 +59,7 @@ class TransactionPart:
 
     def part_for(self, session: StageSession) -> PartStage:
         """Return the stage of this part, for a write of the same client; raises as `Transaction.part_for`."""
-        check_client(self._connection, session, self.id)
+        check_client(self._connection.core, session, self.id)
         return self._stage
 
     def __repr__(self) -> str:
@@ -77,27 +77,26 @@ class Transaction:
         self, connection: Connection, parts: StagedParts, has_key: bool, resumed: bool = False
     ) -> None:
         self._connection = connection
-        self._resumed = resumed
         self._parts = parts
-        self._has_key = has_key
         self._own: PartStage | None = None
-        self._committed: Committed | None = None
-        self._ended = ""
+        self._open = OpenTransaction(connection.core, parts, has_key, resumed)
 
     @property
     def id(self) -> str:
         """Its id, in hexadecimal digits."""
-        return self._parts.transaction.hex()
+        return self._open.id
 
     @property
     def commit_time(self) -> int | None:
         """The hybrid time at which all of its rows become visible; None: it is not committed."""
-        return None if self._committed is None else self._committed.at
+        committed = self._open.committed
+        return None if committed is None else committed.at
 
     @property
     def committed_before(self) -> bool:
         """True if another transaction with its key was committed before, so that this one had no effect."""
-        return self._committed is not None and self._committed.before
+        committed = self._open.committed
+        return committed is not None and committed.before
 
     def part(self, name: str) -> TransactionPart:
         """Return a part with a name, a new one if there is none; parts take effect in order of creation.
@@ -105,7 +104,7 @@ class Transaction:
         Raises:
             InvalidArgument: the transaction has ended, or the name is taken by a part of another process.
         """
-        self._check_open()
+        self._open.check()
 
         async def make() -> PartStage:
             return self._parts.part(name)
@@ -120,7 +119,7 @@ class Transaction:
             *tables: into which they write. The stages in all tablets of these tables are kept alive while
                 this transaction is open; in others they end `txn_timeout_s` after the last write.
         """
-        self._check_open()
+        self._open.check()
 
         async def cover() -> None:
             for table in tables:
@@ -136,7 +135,7 @@ class Transaction:
         Raises:
             InvalidArgument: a part of this name is there already, or the transaction has ended.
         """
-        self._check_open()
+        self._open.check()
 
         async def add() -> None:
             for part in parts:
@@ -156,33 +155,8 @@ class Transaction:
             OutcomeUnknown: it may be committed, or may yet be.
             InvalidArgument: it has ended, or another thread still writes.
         """
-        self._check_open()
-        return self._connection.change(self._commit())
-
-    async def _commit(self) -> int:
-        try:
-            parts = self._parts.named()
-        except TransactionDenied as err:
-            self._ended = f"transaction {self.id} has failed: {err.message}"
-            self._parts.end(self._ended)
-            self._drop_later()
-            raise
-        self._ended = f"transaction {self.id} is being committed"
-        self._parts.end(self._ended)
-        if not self._has_key and not any(p.tablets or p.covered for p in parts):
-            self._committed = Committed(max(1, self._connection.core.clock.seen), self.id)
-        else:
-            try:
-                self._committed = await self._parts.coordination.commit(parts)
-            except OutcomeUnknown:
-                raise
-            except NyalaError:
-                self._drop_later()
-                raise
-        self._ended = f"transaction {self.id} is committed"
-        if self._committed.before:
-            self._drop_later()
-        return self._committed.at
+        self._open.check()
+        return self._connection.change(self._open.commit())
 
     def abort(self) -> bool:
         """End the transaction without effect; return False if it was committed before.
@@ -190,26 +164,9 @@ class Transaction:
         Raises:
             OutcomeUnknown: a commit was asked for, and no master answers; it may be committed.
         """
-        if self._committed is not None:
+        if self._open.committed is not None:
             return self.committed_before
-        return self._connection.change(self._abort())
-
-    async def _abort(self) -> bool:
-        asked, self._ended = (
-            bool(self._ended) or self._resumed,
-            f"transaction {self.id} was aborted",
-        )
-        self._parts.end(self._ended)
-        known = [p for p in self._parts.known() if p.tablets]
-        if asked and known:  # a master may have been asked to commit it
-            self._committed = await self._parts.coordination.abort(known)
-        if self._committed is None:
-            await self._parts.drop()
-        return self._committed is None
-
-    def _drop_later(self) -> None:
-        env = self._connection.core.env
-        env.tasks.spawn(self._parts.drop(), "drop the stages of a transaction")
+        return self._connection.change(self._open.abort())
 
     def part_for(self, session: StageSession) -> PartStage:
         """Return the part that writes with the transaction itself stage into.
@@ -217,19 +174,11 @@ class Transaction:
         Raises:
             InvalidArgument: the transaction is of another client, or has ended.
         """
-        check_client(self._connection, session, self.id)
-        self._check_open()
+        check_client(self._connection.core, session, self.id)
+        self._open.check()
         if self._own is None:
-
-            async def make() -> PartStage:
-                return self._parts.part(OWN_PART)
-
-            self._own = self._connection.run(make())
+            self._own = self._connection.run(self._open.own())
         return self._own
-
-    def _check_open(self) -> None:
-        if self._ended:
-            raise InvalidArgument(f"{self._ended}; begin another one with client.transaction()")
 
     def __enter__(self) -> "Transaction":
         return self
@@ -241,10 +190,10 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         if error is None:
-            if not self._ended:
+            if not self._open.ended:
                 self.commit()
             return
-        if self._committed is not None:
+        if self._open.committed is not None:
             return
         try:
             self.abort()
@@ -252,23 +201,4 @@ class Transaction:
             log.warning("transaction %s was not aborted: %s", self.id, err)
 
     def __repr__(self) -> str:
-        state = "open" if not self._ended else self._ended.removeprefix(f"transaction {self.id} ")
-        return f"<nyala.Transaction {self.id} {state}>"
-
-
-def check_client(connection: Connection, session: StageSession, transaction: str) -> None:
-    """Check that a write belongs to the client of its transaction.
-
-    Args:
-        connection: of the transaction.
-        session: of the client that writes.
-        transaction: id, for the message.
-
-    Raises:
-        InvalidArgument: it belongs to another one.
-    """
-    if connection.core.session.staging is not session:
-        raise InvalidArgument(
-            f"transaction {transaction} belongs to another client; open the table with the client that began "
-            "it, or stage a part of it with client.transaction_part(token, name)"
-        )
+        return f"<nyala.Transaction {self.id} {self._open.state}>"
