@@ -37,7 +37,8 @@ async def connect(
         InvalidArgument, Unavailable: as `nyala.connect`.
     """
     began = monotonic_us()
-    opened = OpenClient(*client_options(masters, **options))
+    chosen = await asyncio.to_thread(client_options, masters, **options)  # it may log in
+    opened = OpenClient(*chosen)
     try:
         await opened.reach(began)
     except BaseException:  # also when cancelled

@@ -55,6 +55,8 @@ def connect(
     ca: str | None = None,
     cert: str | None = None,
     key: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
 ) -> "Client":
     """Connect to a cluster.
 
@@ -81,16 +83,23 @@ def connect(
             no encryption.
         cert: file with the certificate of the user.
         key: file with the private key of it.
+        user: name of an account, instead of `cert` and `key`: this logs in, keeps the certificate private to
+            the process, and renews it. The authority is that of `ca`, of NYALA_CA, or of an earlier login.
+            None, as for `password`: NYALA_USER and NYALA_PASSWORD, unless NYALA_CERT is set.
+        password: of the account.
 
     Raises:
-        InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three.
+        InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three; a
+            login at a cluster whose authority is not known.
+        Unauthenticated: unknown user or wrong password.
         Unavailable: no master answers.
     """
     addresses, options = client_options(
         masters, timeout_ms=timeout_ms, batch_rows=batch_rows, batch_bytes=batch_bytes,
         scan_batch_bytes=scan_batch_bytes, scan_batch_rows=scan_batch_rows, scan_ahead_bytes=scan_ahead_bytes,
         write_ahead_bytes=write_ahead_bytes, client_id=client_id, since=since,
-        lookup_max_age_ms=lookup_max_age_ms, ca=ca, cert=cert, key=key,
+        lookup_max_age_ms=lookup_max_age_ms, ca=ca, cert=cert, key=key, user=user,
+        password=password,
     )  # fmt: skip
     return Client(Connection(addresses, options))
 

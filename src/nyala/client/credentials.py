@@ -1,9 +1,20 @@
 """Credentials of clients of this process: given to `connect`, of the environment, or noted for a user."""
 
+import os
+from collections.abc import Sequence
+
 from nyala.client.cluster.masters import parse_addresses
+from nyala.common.errors import InvalidArgument
 from nyala.security import known
 from nyala.security.credentials import Credentials
-from nyala.security.files import CredentialFiles, files_of_environment
+from nyala.security.files import (
+    CERT_VARIABLE,
+    PASSWORD_VARIABLE,
+    USER_VARIABLE,
+    CredentialFiles,
+    files_of_environment,
+    named_files,
+)
 
 _given: dict[str, CredentialFiles] = {}
 """Those given in this process, by address of a server."""
@@ -22,16 +33,57 @@ def remember(masters: str, files: CredentialFiles) -> None:
 def credentials_for(servers: str) -> Credentials | None:
     """Return the credentials of a client that was given none; None: it uses no encryption.
 
-    They are those of an earlier client of this process, else those that the environment names, else those
-    that are noted for this user (`security/known.py`).
+    They are those of an earlier client of this process, else those that the environment names, else those of
+    a login with its user and password, else those that are noted for this user (`security/known.py`).
 
     Args:
         servers: addresses of masters or other servers of one cluster, "host:port,...".
 
     Raises:
         InvalidArgument: the environment names some of the files only, or they are invalid.
+        NyalaError: the login failed.
     """
     named = parse_addresses(servers)
     earlier = next((_given[a] for a in named if a in _given), None)
-    files = earlier or files_of_environment() or known.noted(named)
+    files = earlier or _of_environment(named) or known.noted(named)
     return None if files is None else Credentials(files)
+
+
+def given_files(
+    masters: str, ca: str | None, cert: str | None, key: str | None,
+    user: str | None, password: str | None,
+) -> CredentialFiles | None:  # fmt: skip
+    """Return the files that the caller of `connect` names, or a login with the password; None: neither.
+
+    Args:
+        masters: addresses of masters.
+        ca: file of the authority's certificate, as for the others None: not named.
+        cert: file of the user's certificate.
+        key: file of its key.
+        user: name of an account.
+        password: its password.
+
+    Raises:
+        InvalidArgument: they do not belong together.
+        NyalaError: the login failed.
+    """
+    if user is None and password is None:
+        return named_files(ca, cert, key)
+    if not user or not password or cert is not None or key is not None:
+        raise InvalidArgument(
+            "user and password belong together, and come without cert and key, which the login gives; ca may "
+            "name the certificate of the authority"
+        )
+    from nyala.client.login.session import session_files  # slow to import
+
+    return session_files(parse_addresses(masters), user, password, ca or "")
+
+
+def _of_environment(masters: Sequence[str]) -> CredentialFiles | None:
+    """Return the files that the environment names, or a login with its user and password; None: neither."""
+    user, password = (os.environ.get(v) for v in (USER_VARIABLE, PASSWORD_VARIABLE))
+    if not user or not password or os.environ.get(CERT_VARIABLE):
+        return files_of_environment()
+    from nyala.client.login.session import session_files  # slow to import
+
+    return session_files(masters, user, password)

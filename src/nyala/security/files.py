@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from nyala.common.errors import InvalidArgument
 
 CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "NYALA_CA", "NYALA_CERT", "NYALA_KEY"
+USER_VARIABLE, PASSWORD_VARIABLE = "NYALA_USER", "NYALA_PASSWORD"
 CERTS, SERVER_FILE = "certs", "server.pem"
 """Folder in the data directory of a server that joined, and its file of certificate and key."""
 VARIABLES = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE)

@@ -8,7 +8,7 @@ import pyarrow.flight as fl
 import pytest
 
 import nyala
-from nyala.common.errors import Forbidden
+from nyala.common.errors import Forbidden, Unauthenticated
 from nyala.operate import run
 from nyala.security import issue
 from nyala.security.principal import AccessRole
@@ -194,6 +194,36 @@ def test_owners_of_a_prefix_create_alter_and_drop_and_grant_on_their_tables(secu
         cy.journal("cy.log")
         cy.drop_table("cy.t")
         assert dan.tables() == []
+
+
+def test_user_logs_in_with_a_password_and_may_what_is_granted(secured):
+    password = "correct horse battery"
+    with as_admin(secured):
+        ask(
+            methods.ADD_USER, pb.AddUserRequest(name="gil", role="user", password=password), secured
+        )
+    grant(secured, "gil", "reader", table="staff", columns=["k"])
+    ca = f"{secured.dir}/certs/ca.crt"
+    with pytest.raises(Unauthenticated, match="password"):
+        nyala.connect(secured.masters, user="gil", password="wrong horse battery", ca=ca)
+    with nyala.connect(secured.masters, user="gil", password=password, ca=ca) as gil:
+        in_force(lambda: gil.table("staff").scan(["k"]).to_arrow())
+        refused(lambda: gil.table("staff").scan(["k", "salary"]).to_arrow(), MISSING)
+        with as_admin(secured):
+            ask(methods.REMOVE_USER, pb.RemoveUserRequest(name="gil"), secured)
+        table = gil.table
+
+        def ended():
+            try:
+                table("staff").count()
+            except (Unauthenticated, Forbidden):
+                return True
+            return False
+
+        wait_until(ended, "the certificate of the removed user is refused")
+    with as_admin(secured):
+        left = ask(methods.LIST_GRANTS, pb.ListGrantsRequest(user="gil"), secured)
+    assert not left.grants
 
 
 def test_revoked_grants_end_within_seconds_and_stay_revoked_under_the_next_leader(secured):

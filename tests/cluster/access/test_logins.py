@@ -87,7 +87,7 @@ def test_user_logs_in_works_and_logs_out(cluster, user, admin):
     assert "logged in as reader ann" in done.stderr
     assert user.run("table", "list").returncode == 0
     denied = user.run("journal", "create", "events")
-    assert "ann has the role reader" in denied.stderr
+    assert "ann needs a grant of the role owner" in denied.stderr
     assert "user add" not in user.run("user", "list").stdout
     assert "ann,reader,enabled,true" in admin("user", "list", "--format", "csv")
     assert user.run("logout").returncode == 0

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from nyala.common.errors import InvalidArgument
+from nyala.security.files import PASSWORD_VARIABLE
 
-PASSWORD_VARIABLE = "NYALA_PASSWORD"
 PasswordStdin = Annotated[
     bool,
     typer.Option(

@@ -6,10 +6,9 @@ from typing import TypedDict
 
 from nyala.client.checks import check_age, check_int, check_list, check_text, check_timeout
 from nyala.client.core import SCAN_AHEAD_BYTES, ClientOptions
-from nyala.client.credentials import remember
+from nyala.client.credentials import given_files, remember
 from nyala.client.write.writer import BatchLimits
 from nyala.common.errors import InvalidArgument
-from nyala.security.files import named_files
 
 ENVIRONMENT = "NYALA_MASTERS"
 
@@ -30,6 +29,8 @@ class ConnectArguments(TypedDict, total=False):
     ca: str | None
     cert: str | None
     key: str | None
+    user: str | None
+    password: str | None
 
 
 def client_options(
@@ -48,6 +49,8 @@ def client_options(
     ca: str | None = None,
     cert: str | None = None,
     key: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
 ) -> tuple[str, ClientOptions]:
     """Return the masters' addresses and a client's options; files of certificates are remembered.
 
@@ -66,9 +69,13 @@ def client_options(
         ca: path.
         cert: path.
         key: path.
+        user: name of an account.
+        password: of it.
 
     Raises:
-        InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three.
+        InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three; a
+            login at a cluster whose authority is not known.
+        Unauthenticated: unknown user or wrong password.
     """
     given = masters if masters is not None else os.environ.get(ENVIRONMENT, "")
     addresses = (
@@ -86,7 +93,7 @@ def client_options(
     check_int("write_ahead_bytes", write_ahead_bytes)
     check_int("since", since)
     check_age("lookup_max_age_ms", lookup_max_age_ms)
-    files = named_files(ca, cert, key)
+    files = given_files(addresses, ca, cert, key, user, password)
     if files is not None:
         remember(addresses, files)
     options = ClientOptions(

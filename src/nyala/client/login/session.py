@@ -1,0 +1,130 @@
+"""Login of a process that has a password: its certificate is private to it, and renewed while it runs."""
+
+import asyncio
+import atexit
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nyala.client.login import exchange, store, trust
+from nyala.client.login.exchange import Issued, Proof
+from nyala.common.errors import InvalidArgument, NyalaError, Rejected
+from nyala.security import known
+from nyala.security.files import CA_VARIABLE, CredentialFiles
+from nyala.security.identity import identity_of_pem
+
+log = logging.getLogger("nyala.client")
+T = TypeVar("T")
+
+LONGEST_PAUSE_S = 60.0
+"""Longest pause between two looks at the time, or two tries to renew, in seconds."""
+
+_sessions: dict[tuple[frozenset[str], str], "Session"] = {}
+_lock = threading.Lock()
+
+
+class Session:
+    """Login of one user at one cluster, in a folder of mode 0700 that is removed when the process ends.
+
+    Args:
+        proof: of the user; kept in memory, for renewals.
+        log_in: exchanges it for a certificate.
+
+    Attributes:
+        proof: as given.
+        files: the files of the certificate, which are replaced when it is renewed.
+
+    Raises:
+        NyalaError: the login failed.
+    """
+
+    def __init__(self, proof: Proof, log_in: Callable[[Proof], Issued]) -> None:
+        self.proof = proof
+        self._log_in = log_in
+        issued = log_in(proof)
+        self._folder = Path(tempfile.mkdtemp(prefix="nyala-login-"))  # mode 0700
+        atexit.register(self._remove, os.getpid())
+        self.files = store.write(self._folder, issued)
+        self._renewal_s = identity_of_pem(issued.certificate).renewal_s
+        threading.Thread(target=self._renew, name="nyala-login", daemon=True).start()
+
+    def renew_if_due(self, now_s: float) -> None:
+        """Log in again if two thirds of the certificate's life have passed.
+
+        Args:
+            now_s: the time, in seconds since the epoch.
+
+        Raises:
+            NyalaError: the login failed.
+        """
+        if now_s < self._renewal_s:
+            return
+        issued = self._log_in(self.proof)
+        store.write(self._folder, issued)
+        self._renewal_s = identity_of_pem(issued.certificate).renewal_s
+
+    def _renew(self) -> None:
+        while True:
+            time.sleep(min(LONGEST_PAUSE_S, max(1.0, (self._renewal_s - time.time()) / 2)))
+            try:
+                self.renew_if_due(time.time())
+            except Rejected as err:  # each further try would count as a wrong password
+                log.error("the login of %s is not renewed: %s", self.proof.user, err.message)
+                return
+            except (NyalaError, OSError) as err:
+                log.warning("the login of %s is not renewed yet: %s", self.proof.user, err)
+
+    def _remove(self, owner: int) -> None:
+        if os.getpid() == owner:  # not a process that was forked from it
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def session_files(
+    masters: Sequence[str], user: str, password: str, ca: str = ""
+) -> CredentialFiles:
+    """Return the files of a login of this process, which is made on the first call.
+
+    Args:
+        masters: public addresses of masters.
+        user: name of the account.
+        password: its password.
+        ca: file with the certificate of the cluster's authority; empty: that of NYALA_CA, or a noted one.
+
+    Raises:
+        InvalidArgument: the authority is not known, so that the password is not sent.
+        Unauthenticated: unknown user or wrong password, or a server of another authority.
+        Forbidden: the account is disabled.
+        Unavailable: no master answers at its join address.
+    """
+    proof, key = Proof(user, password), (frozenset(masters), user)
+    with _lock:
+        found = _sessions.get(key)
+        if found is None or found.proof != proof:
+            trusted, addresses = _trusted(masters, ca), store.login_addresses(masters)
+            found = Session(proof, lambda p: _run(exchange.log_in(addresses, trusted, p)))
+            _sessions[key] = found
+        return found.files
+
+
+def _trusted(masters: Sequence[str], ca: str) -> bytes:
+    noted = known.noted(masters)
+    file = ca or os.environ.get(CA_VARIABLE, "") or (noted.ca if noted else "")
+    if not file:
+        raise InvalidArgument(
+            "the password was not sent, because the authority of the cluster is not known here: name its "
+            f"ca.crt (ca=, or {CA_VARIABLE}), or log in once with nyala login"
+        )
+    return trust.of_file(file)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in a thread of its own: the caller may have a running loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
