@@ -9,10 +9,10 @@ from nyala.cli.security.secrets import PasswordStdin, new_password
 from nyala.cli.security.times import utc
 
 app = typer.Typer(no_args_is_help=True, help="Accounts with which users log in.")
-COLUMNS = ("name", "role", "state", "password", "created", "made by", "last login")
+COLUMNS = ("name", "role", "state", "created", "made by", "last login")
 CHANGED = "the account may have been changed: nyala user list"
 Name = Annotated[str, typer.Argument(help="Name of the user.")]
-ROLES = "reader, writer, owner or admin; each includes those before."
+ROLES = "user (what is granted), reader, writer, owner or admin; each includes those before."
 
 
 @app.callback()
@@ -26,9 +26,6 @@ def _group() -> None:
 def add(
     name: Name,
     role: Annotated[str, typer.Option("--role", help=ROLES)] = "reader",
-    no_password: Annotated[
-        bool, typer.Option("--no-password", help="The user logs in with a JWT only.")
-    ] = False,
     password_stdin: PasswordStdin = False,
     masters: MastersOption = "",
 ) -> None:
@@ -39,7 +36,7 @@ def add(
 
     check_name(name)
     parse_role(role)
-    password = "" if no_password else _checked(name, stdin=password_stdin)
+    password = _checked(name, stdin=password_stdin)
     _ask(masters, methods.ADD_USER, pb.AddUserRequest(name=name, role=role, password=password))
     say(f"user {name} is added, with the role {role.lower()}; {name} logs in with:")
     say(f"  nyala login --masters {masters} --user {name}")
@@ -58,7 +55,6 @@ def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> N
             u.id,
             u.role,
             "disabled" if u.disabled else "enabled",
-            u.HasField("password"),
             utc(u.created_us),
             u.created_by,
             utc(u.issued_us) if u.issued_us else None,

@@ -14,15 +14,13 @@ class Proof:
     """Proof that a user has an account.
 
     Attributes:
-        user: name of the account; may be empty with `jwt`, which names it.
+        user: name of the account.
         password: its password.
-        jwt: instead of a password, a JSON Web Token of an issuer that the masters know.
         new_password: the password that the account gets; empty: it stays.
     """
 
     user: str
     password: str = field(default="", repr=False)
-    jwt: str = field(default="", repr=False)
     new_password: str = field(default="", repr=False)
 
 
@@ -61,7 +59,7 @@ async def log_in(addresses: Sequence[str], ca: bytes, proof: Proof) -> Issued:
     wanted = pb.JoinRequest(
         csr=request,
         login=pb.LoginRequest(
-            name=proof.user, password=proof.password, jwt=proof.jwt, new_password=proof.new_password
+            name=proof.user, password=proof.password, new_password=proof.new_password
         ),
     )
     errors = []

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 from nyala.client.login import exchange, store, trust
 from nyala.client.login.exchange import Issued, Proof
 from nyala.common.errors import InvalidArgument, NyalaError, Rejected
+from nyala.env.clock import SystemClock
 from nyala.security import known
 from nyala.security.files import CA_VARIABLE, CredentialFiles
 from nyala.security.identity import identity_of_pem
@@ -26,11 +26,11 @@ T = TypeVar("T")
 LONGEST_PAUSE_S = 60.0
 """Longest pause between two looks at the time, or two tries to renew, in seconds."""
 
-_sessions: dict[tuple[frozenset[str], str], "Session"] = {}
+_sessions: dict[tuple[frozenset[str], str], "LoginSession"] = {}
 _lock = threading.Lock()
 
 
-class Session:
+class LoginSession:
     """Login of one user at one cluster, in a folder of mode 0700 that is removed when the process ends.
 
     Args:
@@ -48,6 +48,7 @@ class Session:
     def __init__(self, proof: Proof, log_in: Callable[[Proof], Issued]) -> None:
         self.proof = proof
         self._log_in = log_in
+        self._clock, self._never = SystemClock(), threading.Event()
         issued = log_in(proof)
         self._folder = Path(tempfile.mkdtemp(prefix="nyala-login-"))  # mode 0700
         atexit.register(self._remove, os.getpid())
@@ -72,9 +73,10 @@ class Session:
 
     def _renew(self) -> None:
         while True:
-            time.sleep(min(LONGEST_PAUSE_S, max(1.0, (self._renewal_s - time.time()) / 2)))
+            left_s = self._renewal_s - self._clock.wall_us() / 1_000_000
+            self._never.wait(min(LONGEST_PAUSE_S, max(1.0, left_s / 2)))
             try:
-                self.renew_if_due(time.time())
+                self.renew_if_due(self._clock.wall_us() / 1_000_000)
             except Rejected as err:  # each further try would count as a wrong password
                 log.error("the login of %s is not renewed: %s", self.proof.user, err.message)
                 return
@@ -108,7 +110,7 @@ def session_files(
         found = _sessions.get(key)
         if found is None or found.proof != proof:
             trusted, addresses = _trusted(masters, ca), store.login_addresses(masters)
-            found = Session(proof, lambda p: _run(exchange.log_in(addresses, trusted, p)))
+            found = LoginSession(proof, lambda p: _run(exchange.log_in(addresses, trusted, p)))
             _sessions[key] = found
         return found.files
 

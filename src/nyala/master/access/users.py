@@ -141,8 +141,8 @@ def log_in(seen: cat.UserRecord, issued_us: int) -> CatalogOperation:
 
 
 def hash_in(record: cat.UserRecord | None) -> PasswordHash | None:
-    """Return the hash of the password of an account; None: there is none."""
-    if record is None or not record.HasField("password"):
+    """Return the hash of the password of an account; None: there is no account."""
+    if record is None:
         return None
     known = record.password
     return PasswordHash(known.log2_n, known.r, known.p, known.salt, known.hash)

@@ -69,30 +69,26 @@ class AccountsService:
         name, role = check_name(request.name), parse_role(request.role)
         authority_of(self._config)
         self._check_not_caller(name)
-        if request.password:
-            passwords.check_new(name, request.password)
+        passwords.check_new(name, request.password)
         term = await self._context.confirmed()
         now_us = self._now_us()
         record = cat.UserRecord(
             id=name, role=role.name.lower(), created_us=now_us, changed_us=now_us,
             created_by=name_of(CALLER.get()),
         )  # fmt: skip
-        if request.password:
-            record.password.CopyFrom(users.packed(await self._hash(request.password)))
+        record.password.CopyFrom(users.packed(await self._hash(request.password)))
         await self._context.require_leading().run(users.add(record), term)
         return pb.AddUserResponse()
 
     async def list_(self, request: pb.ListUsersRequest) -> pb.ListUsersResponse:
-        """Return the accounts in the order of their names, without salts and hashes."""
+        """Return the accounts in the order of their names, without passwords."""
         term = await self._context.confirmed()
         answer = pb.ListUsersResponse()
         for name in sorted(term.catalog.access.users):
             known = term.catalog.access.users[name]
             listed = answer.users.add()
             listed.CopyFrom(known)
-            if known.HasField("password"):
-                listed.password.ClearField("salt")
-                listed.password.ClearField("hash")
+            listed.ClearField("password")
         return answer
 
     async def set(self, request: pb.SetUserRequest) -> pb.SetUserResponse:

@@ -265,14 +265,11 @@ class LoginRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     PASSWORD_FIELD_NUMBER: _builtins.int
-    JWT_FIELD_NUMBER: _builtins.int
     NEW_PASSWORD_FIELD_NUMBER: _builtins.int
     CSR_FIELD_NUMBER: _builtins.int
     PEER_HOST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     password: _builtins.str
-    jwt: _builtins.str
-    """instead of a password; its claim names the user"""
     new_password: _builtins.str
     """replaces the password, which is right; empty: it stays"""
     csr: _builtins.bytes
@@ -284,14 +281,13 @@ class LoginRequest(_message.Message):
         *,
         name: _builtins.str = ...,
         password: _builtins.str = ...,
-        jwt: _builtins.str = ...,
         new_password: _builtins.str = ...,
         csr: _builtins.bytes = ...,
         peer_host: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr", b"csr", "jwt", b"jwt", "name", b"name", "new_password", b"new_password", "password", b"password", "peer_host", b"peer_host"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr", b"csr", "name", b"name", "new_password", b"new_password", "password", b"password", "peer_host", b"peer_host"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

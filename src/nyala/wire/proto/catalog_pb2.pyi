@@ -613,9 +613,7 @@ class UserRecord(_message.Message):
     issued_us: _builtins.int
     """when the newest certificate was issued: revocations are not before it"""
     @_builtins.property
-    def password(self) -> Global___PasswordHash:
-        """unset: logs in without a password only (JWT)"""
-
+    def password(self) -> Global___PasswordHash: ...
     def __init__(
         self,
         *,

@@ -12,7 +12,7 @@ import uvloop
 from nyala.client import credentials
 from nyala.client.login import session, store
 from nyala.client.login.exchange import Issued, Proof
-from nyala.client.login.session import Session, session_files
+from nyala.client.login.session import LoginSession, session_files
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.security import known
 from nyala.security.authority import load
@@ -56,7 +56,7 @@ def test_certificate_of_a_process_is_private_and_replaced_after_two_thirds_of_it
         proofs.append(proof)
         return issued()
 
-    made = Session(PROOF, log_in)
+    made = LoginSession(PROOF, log_in)
     used = Credentials(made.files)
     folder = Path(made.files.cert).parent
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -78,7 +78,7 @@ def test_renewal_that_fails_leaves_the_present_certificate():
             raise Unavailable("no leader")
         return answers.pop()
 
-    made = Session(PROOF, log_in)
+    made = LoginSession(PROOF, log_in)
     before = Path(made.files.cert).read_bytes()
     with pytest.raises(Unavailable):
         made.renew_if_due(identity_of_pem(before).ends_s)
