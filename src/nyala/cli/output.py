@@ -345,6 +345,11 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
     return run
 
 
+def listed(text: str) -> tuple[str, ...]:
+    """Return the items of a list by commas."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
 def moment_of(at: str) -> int | None:
     """Return the hybrid time of `--at`; None: now.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, fail, show, verb
+from nyala.cli.output import Format, FormatOption, fail, listed, show, verb
 from nyala.cli.security.network import Ca, Cert, Key, Network
 from nyala.common.addresses import to_bind
 from nyala.common.errors import InvalidArgument
@@ -85,11 +85,6 @@ def _check(role: str, network: "Network", *own: str) -> None:
     for address in own:
         if address:
             to_bind(network.listen_on(address), secured=network.credentials is not None)
-
-
-def listed(text: str) -> tuple[str, ...]:
-    """Return the addresses in a list by commas."""
-    return tuple(a.strip() for a in text.split(",") if a.strip())
 
 
 class _NoPandas(MetaPathFinder):

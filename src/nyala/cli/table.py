@@ -17,6 +17,7 @@ from nyala.cli.output import (
     FormatOption,
     MastersOption,
     fail,
+    listed,
     moment_of,
     print_json,
     say,
@@ -117,7 +118,7 @@ def scan(
     moment = moment_of(at)
     with connect(masters) as client:
         table = client.table(name)
-        names = [c.strip() for c in columns.split(",") if c.strip()] or None
+        names = listed(columns) or None
         most = limit + 1 if limit > 0 and not count else limit  # one more: are there others?
         wanted = table.scan(names, where or None, moment, None if count else most or None, order)
         if count:
@@ -153,7 +154,7 @@ def follow(
     from nyala.client import connect
     from nyala.common.python_values import list_of
 
-    names = [c.strip() for c in columns.split(",") if c.strip()] or None
+    names = listed(columns) or None
     with connect(masters) as client:
         table = client.table(name)
         feed = table.follow(since or None, columns=names, where=where or None, before=before)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, say, show, stays, verb
+from nyala.cli.output import Format, FormatOption, MastersOption, listed, say, show, stays, verb
 from nyala.cli.security.times import utc
 
 app = typer.Typer(no_args_is_help=True)
@@ -42,7 +42,7 @@ def grant(
     from nyala.wire.proto import access_pb2 as pb
 
     request = pb.GrantRequest(
-        user=user, role=role, table=table, prefix=prefix, all=all, columns=_split(columns)
+        user=user, role=role, table=table, prefix=prefix, all=all, columns=listed(columns)
     )
     made = ask_leader(masters, methods.GRANT, request).grant
     say(f"{user} is {made.role} of {_object(made)}{_of_columns(made)}")
@@ -68,7 +68,7 @@ def revoke(
     from nyala.wire.proto import access_pb2 as pb
 
     request = pb.RevokeGrantRequest(
-        user=user, role=role, table=table, prefix=prefix, all=all, columns=_split(columns)
+        user=user, role=role, table=table, prefix=prefix, all=all, columns=listed(columns)
     )
     left = ask_leader(masters, methods.REVOKE_GRANT, request).left
     say("the grant is revoked")
@@ -96,10 +96,6 @@ def grants(
         for g in answer.grants
     ]
     show(COLUMNS, rows, format)
-
-
-def _split(columns: str) -> list[str]:
-    return [c.strip() for c in columns.split(",") if c.strip()]
 
 
 def _object(grant: Any) -> str:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import say, stays, verb
-from nyala.cli.servers import Address, Bind, Dir, Location, PeerAddress, WebAddress, listed
+from nyala.cli.output import listed, say, stays, verb
+from nyala.cli.servers import Address, Bind, Dir, Location, PeerAddress, WebAddress
 from nyala.common import addresses
 from nyala.security.files import VARIABLES
 
