@@ -9,15 +9,19 @@ import time
 from pathlib import Path
 
 import nyala
-from examples.flights_demo import kills, questions, screen
+from examples.flights_demo import questions, screen
+from examples.flights_demo.backups import BackupChain
 from examples.flights_demo.checks import Checks, differences
-from examples.flights_demo.loading import Loading, SliceChecker
+from examples.flights_demo.load import Load
+from examples.flights_demo.loading import Loading
+from examples.flights_demo.phases import Phases
 from examples.flights_demo.probe import Probe
 from examples.flights_demo.raw import NAMES, Raw
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.operate.ksck import check as ksck
+from nyala.spark.flights import statistics
 from nyala.spark.flights.dataset import KEYS
 from nyala.testing import MiniCluster, layout, processes
 from nyala.testing.warm import warm_kernels
@@ -38,15 +42,21 @@ def main() -> int:
         signal.signal(number, _interrupt)
     screen.welcome(asked.out)
     clear(asked.out)
-    if warm_kernels():
-        screen.console.print("compiled the key kernels (once per machine)")
-    cluster, stays = None, False
+    phases = Phases()
     began = time.monotonic()
+    with phases.phase("kernels compiled, once per machine"):
+        if warm_kernels():
+            screen.console.print("compiled the key kernels (once per machine)")
+    cluster, stays = None, False
     try:
-        cluster = MiniCluster(3, 3, str(asked.out / "cluster"))
-        screen.console.print(f"the cluster is healthy after {time.monotonic() - began:.1f} s")
+        with phases.phase("start of the cluster"):
+            cluster = MiniCluster(3, 3, str(asked.out / "cluster"))
+        screen.console.print(
+            f"the cluster is healthy after {phases.took['start of the cluster']:.1f} s"
+        )
         checks = Checks()
-        run(cluster, asked, checks, began)
+        run(cluster, asked, checks, phases)
+        screen.console.print(f"the whole demo took {time.monotonic() - began:.0f} s")
         stays = asked.keep
     except KeyboardInterrupt as interrupt:
         screen.console.print("\n[bold]interrupted[/bold]; stopping everything that was started")
@@ -85,26 +95,40 @@ def keep(cluster: MiniCluster, out: Path) -> None:
     screen.console.print(f"  ./run nyala down --dir {out / 'cluster'}")
 
 
-def run(cluster: MiniCluster, asked: argparse.Namespace, checks: Checks, began: float) -> None:
+def run(cluster: MiniCluster, asked: argparse.Namespace, checks: Checks, phases: Phases) -> None:
     """Load, kill, check, ask; leave every outcome in `checks` and print the summary."""
-    raw = Raw(asked.expect or asked.data, asked.out / "raw")
+    with phases.phase("raw data into DuckDB"):
+        raw = Raw(asked.expect or asked.data, asked.out / "raw")
     probe = Probe(cluster.masters)
     probe.start()
-    loading = Loading.start(cluster.masters, asked.slices, asked.data)
+    backups = BackupChain(cluster.masters, asked.out / "backups", checks)
+    work = asked.out / "pipeline"
+    shutil.rmtree(work, ignore_errors=True)
+    loading = Loading(cluster.masters, asked.slices, asked.data, work)
+    load = Load(cluster, asked.slices, loading, probe, checks, backups)
     try:
-        happened, written, seconds = load(cluster, asked.slices, loading, probe, raw, checks)
+        with phases.phase("load, with three kills"):
+            load.run(raw)
     finally:
         loading.stop()
         probe.stop()
-    checks.add(written == raw.operations(), f"{written:,} operations, each with no row error")
+    checks.add(
+        load.operations == raw.operations(),
+        f"{load.operations:,} operations, as many as there are events",
+    )
     wrong = probe.verify()
     checks.add(
         not wrong,
         f"all {len(probe.acknowledged):,} rows that were acknowledged meanwhile are there",
         wrong,
     )
-    compare(cluster, raw, checks)
-    answers(cluster, asked.out, checks)
+    with phases.phase("comparison with the raw data"):
+        compare(cluster, raw, checks)
+    with phases.phase("backups and restores"):
+        backups.finish()
+        backups.restore(raw, load.moments[max(load.moments, default=0) - 1])
+    with phases.phase("questions in Spark SQL and DuckDB"):
+        answers(cluster, asked.out, checks)
     connection = Connection(cluster.masters, ClientOptions())
     try:
         problems = connection.run(ksck(connection.core)).problems
@@ -113,67 +137,18 @@ def run(cluster: MiniCluster, asked: argparse.Namespace, checks: Checks, began: 
     checks.add(not problems, "nyala cluster ksck finds nothing wrong", "; ".join(problems))
     raw.close()
     size = sum(p.stat().st_size for p in Path(cluster.dir).rglob("*") if p.is_file())
+    per_s = load.operations / max(load.seconds, 1e-9)
     figures = [
         (
             "operations through Spark",
-            f"{written:,} in {seconds:.0f} s: {written / max(seconds, 1e-9):,.0f} per second",
+            f"{load.operations:,} in {load.seconds:.0f} s: {per_s:,.0f} per second",
         ),
         ("acknowledged writes beside it", f"{len(probe.acknowledged):,}, one row each"),
         ("on disk, three replicas, logs included", f"{size / 1e6:,.0f} MB"),
         ("answers as pictures", f"{asked.out}/delay_by_*.png"),
-        ("the whole demo", f"{time.monotonic() - began:.0f} s"),
+        *((f"phase: {name}", f"{took:.1f} s") for name, took in phases.took.items()),
     ]
-    screen.summary(checks, figures, happened)
-
-
-def load(
-    cluster: MiniCluster, slices: int, loading: Loading, probe: Probe, raw: Raw, checks: Checks
-) -> tuple[list[kills.Kill], int, float]:
-    """Follow the pipeline to its end; kill after a quarter and after five eighths of its slices."""
-    happened: list[kills.Kill] = []
-    down: list[kills.Kill] = []
-    written, seconds = 0, 0.0
-    strike = {max(1, slices // 4): kills.kill_tserver, max(2, 5 * slices // 8): kills.kill_master}
-    checker = SliceChecker(cluster.masters, raw, checks)
-    checker.start()
-    with screen.progress() as bars:
-        bar = bars.add_task("slices of the year", total=slices, note="starting Spark")
-        while (mark := loading.marks.get()) is not None:
-            number = int(str(mark["number"]))
-            if number == 0:
-                bars.update(bar, note="weather, planes, airports, airlines are loaded")
-                continue
-            written += int(str(mark["operations"]))
-            seconds += float(str(mark["seconds"]))
-            checker.add(mark)
-            for kill in [k for k in down if k.moment < float(str(mark["heard"]))]:
-                checks.add(
-                    not cluster.running(kill.name),
-                    f"the pipeline finished slice {number} while {kill.name} was down",
-                )
-                cluster.start(kill.name, wait=False)
-                down.remove(kill)
-            note = f"{written:,} operations"
-            if number in strike:
-                cluster.wait_healthy()  # one failure at a time is what three replicas promise
-                bars.update(bar, note=f"{note}; kill -9")
-                kill = strike[number](cluster, probe, checks)
-                happened.append(kill)
-                down.append(kill)
-                note += f"; {kill.name} killed, {kill.gap_s:.1f} s without a write"
-            bars.update(bar, completed=number, note=note)
-    for kill in down:
-        cluster.start(kill.name, wait=False)
-    checker.add(None)
-    checker.join()
-    status = loading.process.wait(timeout=60)
-    checks.add(status == 0, "the pipeline ended well", " ".join(loading.log[-3:]))
-    checks.add(
-        checker.checked == slices,
-        f"all {slices} slices were compared while later ones were written",
-    )
-    cluster.wait_healthy()
-    return happened, written, seconds
+    screen.summary(checks, figures, load.happened)
 
 
 def compare(cluster: MiniCluster, raw: Raw, checks: Checks) -> None:
@@ -183,6 +158,10 @@ def compare(cluster: MiniCluster, raw: Raw, checks: Checks) -> None:
             seen = client.table(name).scan().to_arrow()
             wrong = differences(seen, raw.final(name), list(KEYS[name]))
             checks.add(not wrong, f"{name}: {seen.num_rows:,} rows, equal to the raw file", wrong)
+        seen = client.table(statistics.TABLE).scan().to_arrow()
+        wrong = differences(seen, raw.statistics(), list(statistics.KEY))
+        what = f"{seen.num_rows:,} groups of statistics that followed the changes, equal to the raw file's"
+        checks.add(not wrong, what, wrong)
 
 
 def answers(cluster: MiniCluster, out: Path, checks: Checks) -> None:

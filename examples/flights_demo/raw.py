@@ -47,6 +47,13 @@ select time_hour, carrier, flight, origin, year, month, day, sched_dep_time,
 from delivered join flights using (carrier, flight, origin, time_hour) where s
 """
 
+STATISTICS = """
+select cast(time_hour as date) as day, carrier, origin, count(*) as flights,
+    count(*) filter (dep_time is null) as cancelled, count(arr_delay) as arrivals,
+    cast(coalesce(sum(arr_delay), 0) as bigint) as delay_minutes
+from flights group by all
+"""
+
 
 class Raw:
     """The raw files of one folder.
@@ -86,6 +93,10 @@ class Raw:
         """Return a table as it must be at the end: the raw rows; cancelled is: never departed."""
         extra = ", dep_time is null as cancelled" if name == "flights" else ""
         return self._engine.sql(f"select *{extra} from {name}").to_arrow_table()
+
+    def statistics(self) -> pa.Table:
+        """Return the delay statistics as they must be at the end."""
+        return self._engine.sql(STATISTICS).to_arrow_table()
 
     def close(self) -> None:
         """Let go of the data."""

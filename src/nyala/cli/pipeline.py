@@ -28,7 +28,9 @@ def _group() -> None:
 
 @app.command("flights")
 @verb
-@stays("rows that were written stay: run the command again, which writes all of them again")
+@stays(
+    "slices that were written stay: with --standby the same command goes on, else drop the tables first"
+)
 def flights(
     masters: MastersOption = "",
     slices: Annotated[int, typer.Option(help="Number of slices in which the year is loaded.")] = 8,
@@ -39,15 +41,22 @@ def flights(
     tablets: Annotated[int, typer.Option(help="Hash buckets of the flights table.")] = 4,
     replicas: Annotated[int, typer.Option(help="Replicas of each tablet; odd.")] = 3,
     standby: StandbyOption = False,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the queries' files and checkpoints, the same for all stand-by drivers; one of "
+            "this user in the folder for temporary files if not given."
+        ),
+    ] = None,
 ) -> None:
-    """Load a year of flights as a stream of changes."""
+    """Load a year of flights as a stream of changes, and statistics that follow it."""
     try:
         from nyala.spark.flights.pipeline import run_pipeline
     except ImportError as err:
         raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
     run_pipeline(
-        masters, slices=slices, tablets=tablets, replicas=replicas, folder=data, standby=standby
-    )
+        masters, slices=slices, tablets=tablets, replicas=replicas, folder=data, standby=standby, work=work,
+    )  # fmt: skip
 
 
 @app.command("run")

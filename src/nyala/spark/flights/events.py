@@ -2,10 +2,10 @@
 
 | kind | op | when | its columns |
 |---|---|---|---|
-| schedule | insert | 24 h before the scheduled departure | the plan of the flight |
-| departure | update | scheduled departure + dep_delay | dep_time, dep_delay |
-| arrival | update | departure + air_time (missing: 3 h) | arr_time, arr_delay, air_time |
-| cancellation | update | scheduled departure | cancelled |
+| schedule | upsert | 24 h before the scheduled departure | the plan of the flight |
+| departure | update_ignore | scheduled departure + dep_delay | dep_time, dep_delay |
+| arrival | update_ignore | departure + air_time (missing: 3 h) | arr_time, arr_delay, air_time |
+| cancellation | update_ignore | scheduled departure | cancelled |
 
 Every 50th event by key hash is delivered up to six hours after it happened.
 """
@@ -21,10 +21,10 @@ PLANNED = (
     "minute",
 )  # fmt: skip
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "schedule": ("insert", PLANNED),
-    "departure": ("update", ("dep_time", "dep_delay")),
-    "arrival": ("update", ("arr_time", "arr_delay", "air_time")),
-    "cancellation": ("update", ("cancelled",)),
+    "schedule": ("upsert", PLANNED),
+    "departure": ("update_ignore", ("dep_time", "dep_delay")),
+    "arrival": ("update_ignore", ("arr_time", "arr_delay", "air_time")),
+    "cancellation": ("update_ignore", ("cancelled",)),
 }
 """Per kind: the write and the columns that it carries beside the key; in order of happening."""
 LATE_EVERY, LATE_MAX_S = 50, 6 * 3600

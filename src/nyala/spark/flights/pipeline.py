@@ -1,7 +1,10 @@
-"""`nyala pipeline flights`: loads the year's change stream through Spark, slice by slice. It only writes."""
+"""`nyala pipeline flights`: the year's change stream, slice by slice, and statistics that follow it."""
 
 import json
+import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -15,15 +18,16 @@ from pyspark.sql import functions as f
 import nyala
 from nyala.client.client import Client, connect
 from nyala.common.errors import AlreadyPresent, InvalidArgument
-from nyala.spark.flights import dataset
-from nyala.spark.flights.events import KEY, KINDS, by_key, change_stream, in_delivery_order
+from nyala.spark.flights import dataset, statistics
+from nyala.spark.flights.events import KEY, by_key, change_stream, in_delivery_order
+from nyala.spark.flights.slices import SliceStream
+from nyala.spark.flights.statistics import DelayStatistics
 from nyala.spark.pipelines import Pipeline, StepRun
 from nyala.spark.session import spark_session
 
 TASKS = 4
 """Number of Spark partitions of a slice; two run at a time."""
-REPEATED = {"insert": "upsert", "update": "update_ignore"}
-"""Operation that may be repeated, for each one of the events, which set the same values again."""
+Step = Callable[["FlightsLoad"], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,9 @@ def run_pipeline(
     folder: Path | None = None,
     on_slice: Callable[[Slice], None] | None = None,
     standby: bool = False,
+    work: Path | None = None,
 ) -> int:
-    """Create the tables and load everything.
+    """Create the tables, load everything by a streaming query, and keep the delay statistics current.
 
     Args:
         masters: masters of the cluster.
@@ -81,8 +86,9 @@ def run_pipeline(
         replicas: copies of each tablet.
         folder: raw files; None: those that ship with nyala.
         on_slice: called after each step; None: prints one JSON line each.
-        standby: keep a ledger of the steps; wait while another driver is active, and take over from it. A
-            step may be repeated then, so that rows are written with operations that may be repeated.
+        standby: keep a ledger of the steps; wait while another driver is active, and take over from it.
+        work: folder of the files and checkpoints of the queries while they are needed, the same one for all
+            drivers; None: one of this user in the folder for temporary files.
 
     Returns:
         Operations written to the flights table, by this driver or others.
@@ -91,20 +97,36 @@ def run_pipeline(
         AlreadyPresent: one of the tables exists.
         InvalidArgument: no slice.
         NotFound: `folder` lacks a file.
+        StreamingQueryException: a query has failed; the run may be continued with `standby`.
     """
     if slices < 1:
         raise InvalidArgument(f"slices={slices}: the year is loaded in at least one")
+    base = work or Path(tempfile.gettempdir()) / f"nyala-flights-{os.getuid()}"
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
     spark = spark_session("nyala flights")
     try:
         with connect(masters) as client:
-            load = FlightsLoad(spark, client, slices, folder, on_slice or _print_slice, standby)
-            steps: dict[str, Callable[[], int]] = {
-                "check": load.check,
-                "tables": partial(load.create_tables, tablets, replicas),
-                "dimensions": load.load_dimensions,
-                **{f"slice-{n}": partial(load.load_slice, n) for n in range(1, slices + 1)},
+            source = EventSource(spark, slices, folder)
+            report = on_slice or _print_slice
+
+            def load_in(files: Path) -> FlightsLoad:
+                return FlightsLoad(spark, client, source, report, files)
+
+            steps: dict[str, Step] = {
+                "check": FlightsLoad.check,
+                "tables": partial(FlightsLoad.create_tables, tablets=tablets, replicas=replicas),
+                "dimensions": FlightsLoad.load_dimensions,
+                **{
+                    f"slice-{n}": partial(FlightsLoad.load_slice, number=n)
+                    for n in range(1, slices + 1)
+                },
+                "statistics": FlightsLoad.finish_statistics,
             }
-            done = _with_ledger(steps, spark, masters) if standby else _alone(steps)
+            done = (
+                _with_ledger(steps, load_in, spark, masters, base)
+                if standby
+                else _alone(steps, load_in, base)
+            )
     finally:
         spark.stop()
     total = sum(rows for name, rows in done.items() if name.startswith("slice-"))
@@ -112,54 +134,100 @@ def run_pipeline(
     return total
 
 
-def _alone(steps: Mapping[str, Callable[[], int]]) -> dict[str, int]:
-    return {name: work() for name, work in steps.items()}
+def _alone(
+    steps: Mapping[str, Step], load_in: Callable[[Path], "FlightsLoad"], base: Path
+) -> dict[str, int]:
+    with tempfile.TemporaryDirectory(dir=base, prefix="alone-") as files:
+        load = load_in(Path(files))
+        return {name: work(load) for name, work in steps.items()}
 
 
 def _with_ledger(
-    steps: Mapping[str, Callable[[], int]], spark: SparkSession, masters: str
+    steps: Mapping[str, Step],
+    load_in: Callable[[Path], "FlightsLoad"],
+    spark: SparkSession,
+    masters: str,
+    base: Path,
 ) -> dict[str, int]:
     pipeline = Pipeline("flights", masters=masters)
+    loads: dict[str, FlightsLoad] = {}
     for name, work in steps.items():
 
-        def step(_: StepRun, work: Callable[[], int] = work) -> int:
-            return work()
+        def step(turn: StepRun, work: Step = work) -> int:
+            if turn.run not in loads:
+                loads[turn.run] = load_in(base / f"run-{turn.run}")
+            return work(loads[turn.run])
 
         pipeline.step(name=name)(step)
-    return pipeline.run(spark, standby=True).results
+    done = pipeline.run(spark, standby=True)
+    shutil.rmtree(base / f"run-{done.id}", ignore_errors=True)
+    return done.results
 
 
 def _print_slice(done: Slice) -> None:
     print(json.dumps(asdict(done)), flush=True)
 
 
+class EventSource:
+    """The events of the year, with the number of their slice. They are the same in every driver.
+
+    Args:
+        spark: session.
+        slices: number of slices.
+        folder: raw files; None: those that ship with nyala.
+    """
+
+    def __init__(self, spark: SparkSession, slices: int, folder: Path | None) -> None:
+        self._spark = spark
+        self._slices = slices
+        self.folder = folder
+
+    def slice(self, number: int) -> tuple[DataFrame, datetime, int]:
+        """Return the events of a slice in delivery order, the end of the slice, and their number.
+
+        Args:
+            number: from 1.
+        """
+        events, ends, operations = self._events
+        ordered = in_delivery_order(events.where(f.col("slice") == number))
+        rows = ordered.drop("rank", "turn", "happened", "delivered", "slice")
+        return rows, ends[number - 1], operations.get(number, 0)
+
+    @cached_property
+    def _events(self) -> tuple[DataFrame, list[datetime], dict[int, int]]:
+        """All events with the number of their slice, the end of each slice, and its number of events."""
+        flights = self._spark.createDataFrame(dataset.read("flights", self.folder))
+        events = by_key(change_stream(flights), TASKS).persist()
+        ends = boundaries(events, self._slices)
+        numbered = in_slices(events, ends)
+        return numbered, ends, dict(numbered.groupBy("slice").count().collect())
+
+
 class FlightsLoad:
-    """The steps of the load. Those of a ledger may be repeated, by another process.
+    """The steps of the load. Each may be repeated, by another process too.
 
     Args:
         spark: session.
         client: of the cluster.
-        slices: number of slices.
-        folder: raw files; None: those that ship with nyala.
+        source: of the events.
         report_slice: called after each slice.
-        repeatable: the rows are written with operations that may be repeated.
+        files: folder of this run.
     """
 
     def __init__(
         self,
         spark: SparkSession,
         client: Client,
-        slices: int,
-        folder: Path | None,
+        source: EventSource,
         report_slice: Callable[[Slice], None],
-        repeatable: bool,
+        files: Path,
     ) -> None:
         self._spark = spark
         self._client = client
-        self._slices = slices
-        self._folder = folder
+        self._source = source
         self._report = report_slice
-        self._repeatable = repeatable
+        self._stream = SliceStream(spark, client.masters, files)
+        self._statistics = DelayStatistics(spark, client.masters, files / "statistics")
 
     def check(self) -> int:
         """Refuse a cluster that has one of the tables; return 0.
@@ -168,7 +236,7 @@ class FlightsLoad:
             AlreadyPresent: it has.
         """
         known = self._client.tables()
-        for name in ("flights", *dataset.DIMENSIONS):
+        for name in (*dataset.RAW, statistics.TABLE):
             if name in known:
                 raise AlreadyPresent(
                     f"table {name!r} exists, and the pipeline creates it; drop or rename it first"
@@ -182,8 +250,8 @@ class FlightsLoad:
             tablets: hash buckets of the flights table.
             replicas: copies of each tablet.
         """
-        known = self._client.tables() if self._repeatable else []
-        for name in ("flights", *dataset.DIMENSIONS):
+        known = self._client.tables()
+        for name in dataset.RAW:
             if name in known:
                 continue
             schema = dataset.flights_schema() if name == "flights" else dataset.RAW[name]
@@ -196,15 +264,20 @@ class FlightsLoad:
                 name, schema, list(dataset.KEYS[name]), hashed, replicas,
                 defaults={"cancelled": False} if name == "flights" else None,
             )  # fmt: skip
+        if statistics.TABLE not in known:
+            self._client.create_table(
+                statistics.TABLE, statistics.SCHEMA, list(statistics.KEY), replicas=replicas
+            )
         return 0
 
     def load_dimensions(self) -> int:
         """Load the tables beside flights; return the number of rows."""
         began, rows = time.monotonic(), 0
         for name in dataset.DIMENSIONS:
-            raw = dataset.read(name, self._folder)
+            raw = dataset.read(name, self._source.folder)
             frame = self._spark.createDataFrame(raw).coalesce(1)
-            _write(frame, name, self._client.masters, {"op": "upsert"})
+            where = {"table": name, "masters": self._client.masters}
+            frame.write.format("nyala").options(**where).mode("append").save()
             rows += raw.num_rows
         self._report(Slice(0, "", rows, self._client.now(), time.monotonic() - began))
         return rows
@@ -215,31 +288,14 @@ class FlightsLoad:
         Args:
             number: from 1.
         """
-        events, ends, operations = self._events
+        self._statistics.follow()
         began = time.monotonic()
-        ordered = in_delivery_order(events.where(f.col("slice") == number))
-        rows = ordered.drop("rank", "turn", "happened", "delivered", "slice")
-        options = {
-            f"kind.{kind}": f"{REPEATED[op] if self._repeatable else op}: {', '.join(columns)}"
-            for kind, (op, columns) in KINDS.items()
-        }
-        options |= {"kind_column": "kind", "atomic": "false"}
-        _write(rows, "flights", self._client.masters, options)
-        took_s, count = time.monotonic() - began, operations.get(number, 0)
-        end = ends[number - 1].isoformat()
-        self._report(Slice(number, end, count, self._client.now(), took_s))
+        events, end, count = self._source.slice(number)
+        self._stream.load(number, events)
+        took_s = time.monotonic() - began
+        self._report(Slice(number, end.isoformat(), count, self._client.now(), took_s))
         return count
 
-    @cached_property
-    def _events(self) -> tuple[DataFrame, list[datetime], dict[int, int]]:
-        """All events with the number of their slice, the end of each slice, and its number of events."""
-        flights = self._spark.createDataFrame(dataset.read("flights", self._folder))
-        events = by_key(change_stream(flights), TASKS).persist()
-        ends = boundaries(events, self._slices)
-        numbered = in_slices(events, ends)
-        return numbered, ends, dict(numbered.groupBy("slice").count().collect())
-
-
-def _write(frame: DataFrame, table: str, masters: str, options: dict[str, str]) -> None:
-    where = {"table": table, "masters": masters}
-    frame.write.format("nyala").options(**where, **options).mode("append").save()
+    def finish_statistics(self) -> int:
+        """Bring the statistics to the end of the changes; return the number of their groups."""
+        return self._statistics.finish()

@@ -1,0 +1,109 @@
+"""Delays by day, carrier and origin: a table that follows the change feed of the flights."""
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from nyala.spark.frames.read import read
+
+TABLE = "delay_statistics"
+SCHEMA = pa.schema([
+    ("day", pa.date32()), ("carrier", pa.string()), ("origin", pa.string()), ("flights", pa.int64()),
+    ("cancelled", pa.int64()), ("arrivals", pa.int64()), ("delay_minutes", pa.int64()),
+])  # fmt: skip
+KEY = ("day", "carrier", "origin")
+"""Computed from the primary key of a flight, so that a deleted flight has its group too."""
+INTERVAL = "5 seconds"
+
+
+class DelayStatistics:
+    """Keeps the statistics current, by a streaming query over the changes of the flights.
+
+    A batch computes anew the groups in which a flight has changed, from the flights as they are then. So a
+    batch may run again, after a restart, without further effect.
+
+    Args:
+        spark: session.
+        masters: of the cluster.
+        checkpoint: folder of the query's checkpoint.
+    """
+
+    def __init__(self, spark: SparkSession, masters: str, checkpoint: Path) -> None:
+        self._spark = spark
+        self._masters = masters
+        self._checkpoint = checkpoint
+        self._query: StreamingQuery | None = None
+
+    def follow(self) -> None:
+        """Start the query, or return if it runs.
+
+        Raises:
+            StreamingQueryException: it has ended by an error.
+        """
+        if self._query is None:
+            self._query = self._changes().trigger(processingTime=INTERVAL).start()
+        elif not self._query.isActive:
+            self._query.awaitTermination()
+
+    def finish(self) -> int:
+        """Read the changes to their end and stop the query; return the number of groups.
+
+        Raises:
+            StreamingQueryException: the query has ended by an error.
+        """
+        self.follow()
+        assert self._query is not None, "follows"
+        self._query.processAllAvailable()
+        self._query.stop()
+        self._query = None
+        return int(read(self._spark, TABLE, columns=[], masters=self._masters).count())
+
+    def _changes(self) -> DataStreamWriter:
+        options = {"table": "flights", "masters": self._masters, "starting": "snapshot"}
+        changes = (
+            self._spark.readStream.format("nyala")
+            .options(**options, columns="arr_delay, cancelled")
+            .load()
+        )
+        writer = changes.writeStream.queryName(TABLE).foreachBatch(self._update)
+        return writer.option("checkpointLocation", str(self._checkpoint))
+
+    def _update(self, changes: DataFrame, _: int) -> None:
+        """Write the groups of a batch of changes."""
+        spark = changes.sparkSession
+        groups = _with_day(changes).select(*KEY).distinct().toArrow()
+        if not groups.num_rows:
+            return
+        touched = spark.createDataFrame(groups)
+        days = groups["day"].to_pylist()
+        span = f"time_hour >= date '{min(days)}' and time_hour < date '{_after(max(days))}'"
+        flights = read(
+            spark, "flights", masters=self._masters, where=span,
+            columns=["time_hour", "carrier", "flight", "origin", "arr_delay", "cancelled"],
+        )  # fmt: skip
+        counted = (
+            _with_day(flights)
+            .groupBy(*KEY)
+            .agg(
+                f.count("*").alias("flights"),
+                f.count_if("cancelled").alias("cancelled"),
+                f.count("arr_delay").alias("arrivals"),
+                f.coalesce(f.sum("arr_delay"), f.lit(0)).alias("delay_minutes"),
+            )
+        )
+        op = f.when(f.col("flights").isNull(), "delete_ignore").otherwise("upsert")
+        rows = touched.join(counted, list(KEY), "left").withColumn("op", op)
+        where = {"table": TABLE, "masters": self._masters, "op_column": "op"}
+        rows.write.format("nyala").options(**where).mode("append").save()
+
+
+def _with_day(flights: DataFrame) -> DataFrame:
+    return flights.withColumn("day", f.to_date("time_hour"))
+
+
+def _after(day: date) -> date:
+    return day + timedelta(days=1)
