@@ -93,7 +93,9 @@ class Load:
         said = " ".join(self._loading.log[-3:])
         self._checks.add(status == 0, "the pipeline ended well", said)
         if self._driver_killed_in:
-            what = f"the driver was killed in slice {self._driver_killed_in}, and another one went on"
+            what = (
+                f"the driver was killed in slice {self._driver_killed_in}, and another one went on"
+            )
             self._checks.add(status == 0 and len(heard) == self._slices + 1, what, said)
         self._checks.add(
             checker.checked == self._slices,

@@ -252,5 +252,9 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         2_592_000,
         "Time for which the certificates are valid that users get when they log in.",
     ),
+    "jwt_issuers": msgspec.Meta(
+        max_length=4096,
+        description="Path of the file, on each master, of the issuers whose tokens (JWT) log users in.",
+    ),
     "compute_threads": _number(1, 256, "Threads for flushes, compactions and scans."),
 }

@@ -127,6 +127,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     job_ledger_days: int = 365
     server_certificate_s: int = 30 * 86_400
     user_certificate_s: int = 12 * 3_600
+    jwt_issuers: str = ""
     compute_threads: int = 2
 
     def __post_init__(self) -> None:
@@ -199,10 +200,16 @@ def describe() -> list[Described]:
     found = []
     for field in msgspec.structs.fields(Options):
         meta = LIMITS[field.name]
-        limits = meta.pattern.strip("^$()") if meta.pattern else f"{meta.ge}..{meta.le}"
         assert meta.description, f"option {field.name} has no sentence"
-        found.append(Described(field.name, field.default, limits, meta.description))
+        found.append(Described(field.name, field.default, _allowed(meta), meta.description))
     return found
+
+
+def _allowed(meta: msgspec.Meta) -> str:
+    """Return what values an option may have, in words."""
+    if meta.max_length is not None:
+        return f"text of at most {meta.max_length} characters"
+    return meta.pattern.strip("^$()") if meta.pattern else f"{meta.ge}..{meta.le}"
 
 
 _HINTS = get_type_hints(Options)
@@ -244,8 +251,7 @@ def _convert(name: str, value: Any, where: str) -> Any:
     try:
         return msgspec.convert(value, hint, strict=not isinstance(value, str))
     except msgspec.ValidationError as err:
-        meta = LIMITS[name]
-        allowed = meta.pattern.strip("^$()") if meta.pattern else f"{meta.ge}..{meta.le}"
+        allowed = _allowed(LIMITS[name])
         raise InvalidArgument(
             f"{where} sets {name} to {value!r}, which is not allowed ({err}); allowed are: {allowed}"
         ) from err

@@ -1,11 +1,15 @@
 """Logins at a real cluster: commands of an administrator and of a user, and what ends a login."""
 
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from nyala.testing import MiniCluster, layout
 from tests.waiting import wait_until, within
@@ -134,3 +138,41 @@ def test_user_changes_the_password_and_the_old_one_is_wrong(cluster, user, admin
     assert user.run("table", "list").returncode == 0
     assert user.log_in("eve", *trust).returncode == 4
     assert user.log_in("eve", *trust, password=OTHER).returncode == 0
+
+
+def test_token_of_an_issuer_logs_a_user_in(tmp_path, monkeypatch):
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = jwt.get_algorithm_by_name("ES256").to_jwk(key.public_key(), as_dict=True)
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
+    issuers = tmp_path / "issuers.toml"
+    issuers.write_text('[[issuer]]\nissuer = "idp"\naudience = "nyala"\njwks = "keys.json"\n')
+    claims = {"iss": "idp", "aud": "nyala", "sub": "dora", "exp": time.time() + 600}
+    token = jwt.encode(claims, key, "ES256", headers={"kid": "k"})
+    monkeypatch.setenv("NYALA_JWT_ISSUERS", str(issuers))
+    with MiniCluster(1, 1, secure=True) as cluster:
+        user = User(cluster, tmp_path)
+        added = subprocess.run(
+            [sys.executable, "-m", "nyala", "user", "add", "dora", "--without-password"],
+            env={**os.environ, "NYALA_MASTERS": cluster.masters}, capture_output=True, text=True,
+            timeout=within(120),
+        )  # fmt: skip
+        assert added.returncode == 0, added.stderr
+        made = layout.load(cluster.dir)
+        assert made is not None
+        words = (
+            "login",
+            "--jwt",
+            "-",
+            "--ca",
+            authority(cluster),
+            "--login",
+            made.join_addresses[0],
+        )
+        done = user.run(*words, answer=f"{token}\n")
+        assert done.returncode == 0, done.stderr
+        assert "logged in as reader dora" in done.stderr
+        assert token not in done.stderr
+        assert user.run("table", "list").returncode == 0
+        assert user.run(*words, answer=f"{token[:-6]}AAAAAA\n").returncode == 4
+        logs = [p.read_text(errors="replace") for p in Path(cluster.dir).rglob("*.log")]
+        assert not any(token in text for text in logs)

@@ -12,6 +12,7 @@ from nyala.cli.security.secrets import (
     confirmed,
     new_password,
     present_password,
+    token_in,
 )
 from nyala.cli.security.times import utc
 from nyala.common.errors import InvalidArgument
@@ -22,7 +23,9 @@ KEPT = "a certificate may have been kept for this user: the command may be repea
 @verb
 @stays(KEPT)
 def login(
-    user: Annotated[str, typer.Option("--user", envvar="NYALA_USER", help="Name of the user.")],
+    user: Annotated[
+        str, typer.Option("--user", envvar="NYALA_USER", help="Name of the user; a token has it.")
+    ] = "",
     masters: MastersOption = "",
     at: Annotated[
         str,
@@ -38,30 +41,42 @@ def login(
         str, typer.Option("--fingerprint", help="SHA-256 of that certificate, instead of the file.")
     ] = "",
     password_stdin: PasswordStdin = False,
+    jwt: Annotated[
+        str,
+        typer.Option(
+            "--jwt",
+            help="File with a token (JWT) of an issuer that the masters accept; - for standard input.",
+        ),
+    ] = "",
     change_password: Annotated[
         bool, typer.Option("--change-password", help="Read a new password too, and set it.")
     ] = False,
 ) -> None:
-    """Log in with a password, and keep the certificate for later commands and clients of this user.
+    """Log in with a password or a token, and keep the certificate for later commands of this user.
 
-    The password comes from the terminal, from standard input, or from NYALA_PASSWORD. It is sent only to a
-    master that proves that it belongs to the authority that you trust.
+    The password comes from the terminal, from standard input, or from NYALA_PASSWORD. It, or the token, is
+    sent only to a master that proves that it belongs to the authority that you trust.
     """
     from nyala.client.cluster.masters import parse_addresses
     from nyala.client.login import exchange, store
     from nyala.security.identity import identity_of_pem
 
+    if not user and not jwt:
+        raise InvalidArgument("nobody is named; give --user NAME, or a token with --jwt FILE")
+    if jwt and (password_stdin or change_password):
+        raise InvalidArgument("a login has a password or a token; leave out --jwt, or the password")
+    token = token_in(jwt) if jwt else ""
     named = parse_addresses(masters)
     addresses = store.login_addresses(named, at)
     trusted = _trusted(named, addresses, ca, fingerprint)
-    password = present_password(user, stdin=password_stdin)
+    password = "" if token else present_password(user, stdin=password_stdin)
     wanted = ""
     if change_password:
         from nyala.security.accounts.passwords import check_new
 
         wanted = new_password(user, stdin=password_stdin)
         check_new(user, wanted)
-    proof = exchange.Proof(user, password, new_password=wanted)
+    proof = exchange.Proof(user, password, new_password=wanted, token=token)
     issued = asyncio.run(exchange.log_in(addresses, trusted, proof))
     files = store.keep(named, addresses, issued)
     found = identity_of_pem(issued.certificate)

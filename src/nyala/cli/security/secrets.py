@@ -9,6 +9,9 @@ import typer
 from nyala.common.errors import InvalidArgument
 from nyala.security.files import PASSWORD_VARIABLE
 
+MAX_TOKEN_BYTES = 16 << 10
+"""Size of the largest token that a master takes."""
+
 PasswordStdin = Annotated[
     bool,
     typer.Option(
@@ -48,6 +51,30 @@ def present_password(name: str, *, stdin: bool) -> str:
     if stdin:
         return _line()
     return os.environ.get(PASSWORD_VARIABLE) or _typed(f"Password of {name}: ")
+
+
+def token_in(file: str) -> str:
+    """Return the token in a file, without white space around it.
+
+    Args:
+        file: path; "-": standard input.
+
+    Raises:
+        InvalidArgument: the file cannot be read, or has none.
+    """
+    try:
+        if file == "-":
+            found = sys.stdin.read(MAX_TOKEN_BYTES + 1)
+        else:
+            with open(file, encoding="ascii") as opened:
+                found = opened.read(MAX_TOKEN_BYTES + 1)
+    except (OSError, UnicodeDecodeError) as err:
+        raise InvalidArgument(f"the token in {file} cannot be read: {err}") from err
+    if not found.strip() or len(found) > MAX_TOKEN_BYTES:
+        raise InvalidArgument(
+            f"{file} has no token, or more than {MAX_TOKEN_BYTES} bytes; write the token alone into it"
+        )
+    return found.strip()
 
 
 def confirmed(question: str) -> bool:

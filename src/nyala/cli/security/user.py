@@ -27,6 +27,10 @@ def add(
     name: Name,
     role: Annotated[str, typer.Option("--role", help=ROLES)] = "reader",
     password_stdin: PasswordStdin = False,
+    without_password: Annotated[
+        bool,
+        typer.Option("--without-password", help="The user logs in with tokens of issuers only."),
+    ] = False,
     masters: MastersOption = "",
 ) -> None:
     """Add a user, and read the password, twice, from the terminal; at least 12 characters."""
@@ -36,10 +40,16 @@ def add(
 
     check_name(name)
     parse_role(role)
-    password = _checked(name, stdin=password_stdin)
-    _ask(masters, methods.ADD_USER, pb.AddUserRequest(name=name, role=role, password=password))
+    password = "" if without_password else _checked(name, stdin=password_stdin)
+    request = pb.AddUserRequest(
+        name=name, role=role, password=password, without_password=without_password
+    )
+    _ask(masters, methods.ADD_USER, request)
     say(f"user {name} is added, with the role {role.lower()}; {name} logs in with:")
-    say(f"  nyala login --masters {masters} --user {name}")
+    say(
+        f"  nyala login --masters {masters} "
+        + ("--jwt FILE" if without_password else f"--user {name}")
+    )
 
 
 @app.command("list")

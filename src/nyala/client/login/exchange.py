@@ -11,17 +11,19 @@ from nyala.wire.tls import join_client
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Proof that a user has an account.
+    """Proof that a user has an account: a password, or a token of an issuer.
 
     Attributes:
-        user: name of the account.
+        user: name of the account; empty: the one that the token names.
         password: its password.
         new_password: the password that the account gets; empty: it stays.
+        token: JSON Web Token, instead of a password.
     """
 
     user: str
     password: str = field(default="", repr=False)
     new_password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,10 @@ async def log_in(addresses: Sequence[str], ca: bytes, proof: Proof) -> Issued:
     wanted = pb.JoinRequest(
         csr=request,
         login=pb.LoginRequest(
-            name=proof.user, password=proof.password, new_password=proof.new_password
+            name=proof.user,
+            password=proof.password,
+            new_password=proof.new_password,
+            token=proof.token,
         ),
     )
     errors = []

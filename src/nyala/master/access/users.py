@@ -140,9 +140,22 @@ def log_in(seen: cat.UserRecord, issued_us: int) -> CatalogOperation:
     return _operation("log in", plan)
 
 
+def enabled(record: cat.UserRecord) -> cat.UserRecord:
+    """Return an account.
+
+    Raises:
+        Forbidden: it is disabled.
+    """
+    if record.disabled:
+        raise Forbidden(
+            f"the account of {record.id} is disabled; ask an administrator to enable it (nyala user enable)"
+        )
+    return record
+
+
 def hash_in(record: cat.UserRecord | None) -> PasswordHash | None:
-    """Return the hash of the password of an account; None: there is no account."""
-    if record is None:
+    """Return the hash of the password of an account; None: there is no account, or it has no password."""
+    if record is None or not record.HasField("password"):
         return None
     known = record.password
     return PasswordHash(known.log2_n, known.r, known.p, known.salt, known.hash)

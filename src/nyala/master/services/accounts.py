@@ -1,4 +1,4 @@
-"""Accounts of users: the list, and logins, which exchange a password for a certificate of some hours.
+"""Accounts of users: the list, and logins: a password or an issuer's token for a certificate of some hours.
 
 Only a leader master that has the key of the certificate authority answers. Failed logins are bounded for each
 user and each host, and passwords are hashed in a worker thread, a few at a time.
@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Iterator
 from datetime import timedelta
 
-from nyala.common.errors import Forbidden, InvalidArgument, Throttled, Unauthenticated, Unavailable
+from nyala.common.errors import InvalidArgument, Throttled, Unauthenticated, Unavailable
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.master.access import users
@@ -17,6 +17,7 @@ from nyala.master.config import MasterConfig
 from nyala.master.leader import Term
 from nyala.master.services.access import authority_of, check_other, name_of
 from nyala.master.services.tables import MasterContext
+from nyala.master.services.token_logins import TokenLogins
 from nyala.security import revocation
 from nyala.security.accounts import passwords
 from nyala.security.accounts.attempts import LoginAttempts
@@ -46,6 +47,7 @@ class AccountsService:
         self._context = context
         self._config = config
         self._attempts = LoginAttempts(context.env.clock.monotonic_us)
+        self._tokens = TokenLogins(context, config.options.jwt_issuers, self._attempts)
         self._hashing = 0
 
     def handlers(self) -> Handlers:
@@ -69,14 +71,18 @@ class AccountsService:
         name, role = check_name(request.name), parse_role(request.role)
         authority_of(self._config)
         self._check_not_caller(name)
-        passwords.check_new(name, request.password)
+        if request.without_password and request.password:
+            raise InvalidArgument(f"{name} would have a password and none; give one of the two")
+        if not request.without_password:
+            passwords.check_new(name, request.password)
         term = await self._context.confirmed()
         now_us = self._now_us()
         record = cat.UserRecord(
             id=name, role=role.name.lower(), created_us=now_us, changed_us=now_us,
             created_by=name_of(CALLER.get()),
         )  # fmt: skip
-        record.password.CopyFrom(users.packed(await self._hash(request.password)))
+        if not request.without_password:
+            record.password.CopyFrom(users.packed(await self._hash(request.password)))
         await self._context.require_leading().run(users.add(record), term)
         return pb.AddUserResponse()
 
@@ -127,12 +133,13 @@ class AccountsService:
         return pb.RemoveUserResponse()
 
     async def log_in(self, request: pb.LoginRequest) -> pb.LoginResponse:
-        """Return a certificate of some hours for a user's password, once the login is durable.
+        """Return a certificate of some hours for a user's password or token, once the login is durable.
 
         With a new password, the account gets it, and earlier certificates are revoked.
 
         Raises:
-            Unauthenticated: unknown user, wrong password (the same message), too many failures before.
+            Unauthenticated: unknown user, wrong password (the same message), a token that is not accepted,
+                too many failures before.
             Forbidden: the account is disabled, or this master does not sign.
             InvalidArgument: a malformed request, or a new password that is too weak.
             Throttled, Unavailable: retry.
@@ -140,7 +147,10 @@ class AccountsService:
         authority = authority_of(self._config)
         key = public_key_of(request.csr) if request.csr else None
         term = await self._context.confirmed()
-        user = await self._proven(term, request)
+        if request.token:
+            user = await self._tokens.proven(term, request)
+        else:
+            user = await self._proven(term, request)
         if request.new_password:
             user = await self._renewed_password(term, user, request.new_password)
         issued_us = await self._issue_time(term, user.id)
@@ -175,11 +185,7 @@ class AccountsService:
                 "a new one with: nyala user passwd"
             )
         self._attempts.succeeded(request.name, request.peer_host)
-        if user.disabled:
-            raise Forbidden(
-                f"the account of {user.id} is disabled; ask an administrator to enable it (nyala user enable)"
-            )
-        return user
+        return users.enabled(user)
 
     async def _renewed_password(
         self, term: Term, user: cat.UserRecord, password: str

@@ -268,6 +268,7 @@ class LoginRequest(_message.Message):
     NEW_PASSWORD_FIELD_NUMBER: _builtins.int
     CSR_FIELD_NUMBER: _builtins.int
     PEER_HOST_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     password: _builtins.str
     new_password: _builtins.str
@@ -276,6 +277,8 @@ class LoginRequest(_message.Message):
     """PEM; only its public key is used. Empty: no certificate is made"""
     peer_host: _builtins.str
     """host of the user, as the server that passes the request on saw it"""
+    token: _builtins.str
+    """JSON Web Token of an issuer, instead of name and password"""
     def __init__(
         self,
         *,
@@ -284,10 +287,11 @@ class LoginRequest(_message.Message):
         new_password: _builtins.str = ...,
         csr: _builtins.bytes = ...,
         peer_host: _builtins.str = ...,
+        token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr", b"csr", "name", b"name", "new_password", b"new_password", "password", b"password", "peer_host", b"peer_host"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr", b"csr", "name", b"name", "new_password", b"new_password", "password", b"password", "peer_host", b"peer_host", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -330,19 +334,24 @@ class AddUserRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     PASSWORD_FIELD_NUMBER: _builtins.int
+    WITHOUT_PASSWORD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     role: _builtins.str
     password: _builtins.str
+    """empty, if:"""
+    without_password: _builtins.bool
+    """the user logs in with tokens of issuers only"""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         role: _builtins.str = ...,
         password: _builtins.str = ...,
+        without_password: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "password", b"password", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "password", b"password", "role", b"role", "without_password", b"without_password"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
