@@ -18,6 +18,9 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
+SETTLED_INTERVALS = 4
+"""Heartbeat intervals between two polls of a master that answers, by one that is a member of the group."""
+
 
 @dataclass(slots=True)
 class Peer:
@@ -96,9 +99,21 @@ class MasterPeers:
                 peer.answered_us = self._env.clock.monotonic_us()
             except NyalaError as err:
                 log.debug("master %s does not answer: %s", peer.address, err)
+                await self._env.tasks.sleep_ms(self._interval_ms)
             except Exception as bug:  # the task's top: without it this master is not polled again
                 log.error("the answer of master %s was not read", peer.address, exc_info=bug)
-            await self._env.tasks.sleep_ms(self._interval_ms)
+                await self._env.tasks.sleep_ms(self._interval_ms)
+            else:
+                await self._env.tasks.sleep_ms(self._pause_ms())
+
+    def _pause_ms(self) -> int:
+        """Return the pause after an answer. A master that has not joined the group yet waits for its news."""
+        if not self._own().cluster_id:
+            return self._interval_ms
+        return max(
+            self._interval_ms,
+            min(SETTLED_INTERVALS * self._interval_ms, self._unresponsive_us // 3000),
+        )
 
     @property
     def own(self) -> pb.ServerInfoResponse:
