@@ -103,9 +103,8 @@ def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
             Route("/login-links", _answer(guard.new_link, None), methods=["POST"]),
         ]
     made = Starlette(routes=routes)
-    made.router.redirect_slashes = (
-        False  # it redirects to the Host header before the guard has checked it
-    )
+    # A redirection would name the Host header before the guard has checked it.
+    made.router.redirect_slashes = False
     return made
 
 

@@ -1,4 +1,4 @@
-"""Hostile inputs of many seeds, `./run soak hostile`: runs the tests of this folder with one after the other."""
+"""Hostile inputs of many seeds, `./run soak hostile`: runs the tests of this folder with each of them."""
 
 import argparse
 import os
