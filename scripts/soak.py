@@ -122,12 +122,19 @@ def transactions(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.model.transactions.run", *size]
 
 
+def hostile(minutes: float, seed: int) -> list[str]:
+    """100,000 hostile inputs to methods and ports, or as many as fit."""
+    size = ["--minutes", f"{minutes}", "--seed", f"{seed}"]
+    return [PY, "-m", "tests.properties.hostile.soak", *size]
+
+
 NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "coordinator": coordinator,
     "ddl": ddl,
     "ensembles": ensembles,
     "ranges": ranges,
     "faults": faults,
+    "hostile": hostile,
     "journals": journals,
     "kills": kills,
     "masters": masters,

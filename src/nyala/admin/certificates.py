@@ -85,7 +85,7 @@ class CertificateUpkeep:
         while True:
             if self._credentials.refresh():
                 log.info("the credentials were read again: %s", self._credentials.files.cert)
-            for step in (self.learn_revocations, self.learn_grants, self.renew_if_due):
+            for step in (self.learn_rules, self.renew_if_due):
                 try:
                     await step()
                 except (NyalaError, OSError) as err:  # no leader, or a full disk: tried again
@@ -95,34 +95,32 @@ class CertificateUpkeep:
             self._expire_grants()
             await self._env.tasks.sleep_ms(INTERVAL_MS)
 
-    async def learn_revocations(self) -> None:
-        """Ask the leader master for the list of revoked certificates, and keep it if it is new.
+    async def learn_rules(self) -> None:
+        """Ask the leader master for grants and revoked certificates, and put those that are new in force.
 
         Raises:
             NyalaError: no leader answers. OSError: the list was not written; it is in force.
         """
-        known = self._credentials.revocations
-        answer = await self._ask(methods.REVOCATIONS, pb.RevocationsRequest(digest=known.digest))
-        if answer.digest == known.digest:
-            return
-        entries = [Revocation(r.id, r.revoked_us) for r in answer.revocations]
-        known.replace(entries)
-        log.info("%d revocations of certificates are in force", len(entries))
-        await self._env.tasks.run(Lane.DISK, self._save, entries)
-
-    async def learn_grants(self) -> None:
-        """Ask the leader master for the grants, and put them in force if they are new.
-
-        Raises:
-            NyalaError: no leader answers.
-        """
-        known, began_us = self._credentials.grants, self._env.clock.monotonic_us()
-        request = pb.AccessRulesRequest(version=max(known.version, 0), none=known.version < 0)
+        grants, began_us = self._credentials.grants, self._env.clock.monotonic_us()
+        request = pb.AccessRulesRequest(
+            version=max(grants.version, 0),
+            none=grants.version < 0,
+            revoked=self._credentials.revocations.digest,
+        )
         answer = await self._ask(methods.ACCESS_RULES, request)
         if answer.changed:
-            known.replace(answer.version, map(grant_of, answer.grants))
-            log.info("%d grants are in force (version %d)", len(known), known.version)
-        known.fresh, self._rules_us = True, began_us
+            grants.replace(answer.version, map(grant_of, answer.grants))
+            log.info("%d grants are in force (version %d)", len(grants), grants.version)
+        grants.fresh, self._rules_us = True, began_us
+        if answer.HasField("revocations"):
+            await self._revoke(
+                [Revocation(r.id, r.revoked_us) for r in answer.revocations.revocations]
+            )
+
+    async def _revoke(self, entries: Sequence[Revocation]) -> None:
+        self._credentials.revocations.replace(entries)
+        log.info("%d revocations of certificates are in force", len(entries))
+        await self._env.tasks.run(Lane.DISK, self._save, entries)
 
     def _expire_grants(self) -> None:
         age_us = self._env.clock.monotonic_us() - self._rules_us

@@ -40,10 +40,10 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
     },
     _V1 + "TabletTransactions": {
         "Check": _SERVER, "Keep": _WRITE, "Drop": _WRITE, "Prepare": _SERVER, "Unprepare": _SERVER,
-        "Resolve": _SERVER, "Stages": _READ,
+        "Resolve": _SERVER, "Stages": _ADMIN,  # who knows the id of a transaction may abort it
     },
     _V1 + "TransactionService": {
-        "Ready": _USER, "Commit": _WRITE, "Abort": _USER, "Status": _SERVER, "List": _READ, "Key": _USER,
+        "Ready": _USER, "Commit": _WRITE, "Abort": _USER, "Status": _SERVER, "List": _ADMIN, "Key": _USER,
     },
     _V1 + "JournalService": {"Step": _WRITE, "Steps": _WRITE, "Read": _READ, "Tail": _READ},
     _V1 + "StreamService": {"Find": _USER, "Call": _USER},  # the methods in it are checked one by one

@@ -102,7 +102,10 @@ def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
             Route("/login", _answer(guard.log_in, None), methods=["POST"]),
             Route("/login-links", _answer(guard.new_link, None), methods=["POST"]),
         ]
-    return Starlette(routes=routes)
+    made = Starlette(routes=routes)
+    # A redirection would name the Host header before the guard has checked it.
+    made.router.redirect_slashes = False
+    return made
 
 
 def _answer(page: Page, guard: WebGuard | None) -> Page:

@@ -13,6 +13,7 @@ from nyala.common.errors import AlreadyPresent, Forbidden, InvalidArgument, Nyal
 from nyala.common.ids import TabletId
 from nyala.env.rpc import Handlers
 from nyala.master.access import revocations, tokens
+from nyala.master.catalog.catalog import Catalog
 from nyala.master.config import MasterConfig
 from nyala.master.services.tables import MasterContext
 from nyala.security import join_token, revocation
@@ -185,11 +186,7 @@ class AccessService:
     async def revocations(self, request: pb.RevocationsRequest) -> pb.RevocationsResponse:
         """Return the list of revocations if it differs from the caller's."""
         term = await self._context.confirmed()
-        known = list(term.catalog.access.revocations.values())
-        digest = revocation.digest(entries_of(known))
-        if digest == request.digest:
-            return pb.RevocationsResponse(digest=digest)
-        return pb.RevocationsResponse(digest=digest, revocations=known)
+        return revocations_since(term.catalog, request.digest)
 
     async def members(self, request: pb.MembersRequest) -> pb.MembersResponse:
         """Return the newest committed configuration of a tablet, for replicas that are behind."""
@@ -221,6 +218,13 @@ def authority_of(config: MasterConfig) -> Authority:
 def entries_of(records: Iterable[cat.RevocationRecord]) -> list[Revocation]:
     """Return revocations as processes keep them."""
     return [Revocation(r.id, r.revoked_us) for r in records]
+
+
+def revocations_since(catalog: Catalog, digest: bytes) -> pb.RevocationsResponse:
+    """Return the digest of the list of revocations, and the list unless it is the one of a digest."""
+    known = list(catalog.access.revocations.values())
+    now = revocation.digest(entries_of(known))
+    return pb.RevocationsResponse(digest=now, revocations=() if now == digest else known)
 
 
 def check_other(record: cat.RevocationRecord, caller: PeerIdentity | None) -> None:

@@ -1,4 +1,4 @@
-"""Grants: the methods with which administrators and owners grant, and servers learn what is granted."""
+"""Grants: granting, revoking, and the poll with which servers learn grants and revoked certificates."""
 
 from collections.abc import Iterable
 
@@ -8,6 +8,7 @@ from nyala.env.rpc import Handlers
 from nyala.master.access import grants
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTable
+from nyala.master.services.access import revocations_since
 from nyala.master.services.tables import MasterContext
 from nyala.security.identity import CALLER
 from nyala.security.principal import AccessRole, Principal
@@ -113,13 +114,16 @@ class GrantService:
         return pb.ListGrantsResponse(grants=[_view(catalog, record) for record in found])
 
     async def access_rules(self, request: pb.AccessRulesRequest) -> pb.AccessRulesResponse:
-        """Return the grants, if their version differs from the caller's."""
-        access = (await self._context.confirmed()).catalog.access
-        if request.version == access.rules_version and not request.none:
-            return pb.AccessRulesResponse(version=access.rules_version)
-        return pb.AccessRulesResponse(
-            version=access.rules_version, changed=True, grants=access.grants.values()
-        )
+        """Return the grants, if their version differs from the caller's, and so the revoked certificates."""
+        catalog = (await self._context.confirmed()).catalog
+        answer = pb.AccessRulesResponse(version=catalog.access.rules_version)
+        if request.none or request.version != answer.version:
+            answer.changed = True
+            answer.grants.extend(catalog.access.grants.values())
+        revoked = revocations_since(catalog, request.revoked)
+        if revoked.digest != request.revoked:
+            answer.revocations.CopyFrom(revoked)
+        return answer
 
 
 def _caller() -> Principal:

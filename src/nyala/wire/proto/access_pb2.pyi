@@ -783,17 +783,22 @@ class AccessRulesRequest(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     NONE_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     none: _builtins.bool
+    """none: the caller has no grants yet"""
+    revoked: _builtins.bytes
+    """digest of the list of revocations that the caller has"""
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         none: _builtins.bool = ...,
+        revoked: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["none", b"none", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["none", b"none", "revoked", b"revoked", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -806,11 +811,16 @@ class AccessRulesResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
+    REVOCATIONS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     changed: _builtins.bool
     @_builtins.property
     def grants(self) -> _containers.RepeatedCompositeFieldContainer[_catalog_pb2.GrantRecord]:
         """all of them, if `changed`"""
+
+    @_builtins.property
+    def revocations(self) -> Global___RevocationsResponse:
+        """the list, if it is not that of `revoked`; else unset"""
 
     def __init__(
         self,
@@ -818,10 +828,11 @@ class AccessRulesResponse(_message.Message):
         version: _builtins.int = ...,
         changed: _builtins.bool = ...,
         grants: _abc.Iterable[_catalog_pb2.GrantRecord] | None = ...,
+        revocations: Global___RevocationsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revocations", b"revocations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "grants", b"grants", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "grants", b"grants", "revocations", b"revocations", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,7 +1,8 @@
 """Unary calls over the stream port, both ends: `StreamService.Call`.
 
 One message in each direction, without gRPC: for calls that are short and frequent (`methods.STREAMED`). They
-are served by the handlers of the public port. Used on the loop only.
+are served by the handlers of the public port. Others are not served: their handlers may need the caller
+(`CALLER`), the audit log and the filters of the public port. Used on the loop only.
 """
 
 import asyncio
@@ -10,8 +11,8 @@ from typing import Any, cast
 
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import OnResponse, RequestStream
-from nyala.env.rpc import Handlers, Method, Shape
-from nyala.wire import status
+from nyala.env.rpc import Handlers, Method
+from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.request_stream import MAX_IN_FLIGHT
 from nyala.wire.rpc_metrics import RpcMetrics
@@ -24,13 +25,13 @@ class CallServer:
     """Answers calls.
 
     Args:
-        handlers: by method; those that are unary are served.
+        handlers: by method; those of `methods.STREAMED` are served.
         max_bytes: largest response.
         metrics: metrics of calls; None: none.
     """
 
     def __init__(self, handlers: Handlers, max_bytes: int, metrics: RpcMetrics | None) -> None:
-        self._methods = {m.path: m for m in handlers if m.shape is Shape.UNARY}
+        self._methods = {m.path: m for m in handlers if m in methods.STREAMED}
         self._handlers = handlers
         self._max_bytes = max_bytes - FRAMING_BYTES
         self._metrics = metrics
@@ -50,8 +51,8 @@ class CallServer:
         method = self._methods.get(request.method)
         if method is None:
             unknown = InvalidArgument(
-                f"this server does not have the method {request.method[:100]}; upgrade it, or use an older "
-                "client"
+                f"this server has no calls over streams of the method {request.method[:100]}; upgrade it, "
+                "use an older client, or call the method on the public port"
             )
             response.error.CopyFrom(status.to_proto(unknown))
         else:

@@ -81,7 +81,7 @@ class Requests:
 
         def call(request: reads.CallRequest, answer: Callable[[reads.CallResponse], None]) -> None:
             try:
-                decode = _UNARY.get(request.method)  # the handler refuses other methods
+                decode = _STREAMED.get(request.method)  # the handler refuses other methods
                 if not policy.check(self._principal, request.method) and decode is not None:
                     self.check(request.method, decode(request.message))
             except NyalaError as err:
@@ -193,8 +193,6 @@ _REFUSED: Mapping[str, Callable[[Any, pb.Error], Any]] = {
     methods.JOURNAL_TAIL.path: lambda r, e: jpb.JournalTailResponse(request=r.request, error=e),
     methods.DO_PUT.path: _put_refused,
 }
-_UNARY: Mapping[str, Callable[[bytes], Any]] = {
-    m.path: m.decode_request
-    for m in vars(methods).values()
-    if isinstance(m, Method) and m.shape is Shape.UNARY
+_STREAMED: Mapping[str, Callable[[bytes], Any]] = {
+    m.path: m.decode_request for m in methods.STREAMED
 }

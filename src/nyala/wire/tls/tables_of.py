@@ -74,15 +74,15 @@ def tables_of(path: str, request: Any) -> list[NamedTable]:
 
 
 def columns_of(where: pb.Predicate) -> frozenset[int]:
-    """Return the ids of the columns in a predicate."""
+    """Return the ids of the columns in a predicate; at least those that `wire/convert.py` reads from it."""
     found: set[int] = set()
     waiting = [where]
     while waiting:
         node = waiting.pop()
         waiting += node.children
-        values = [v for v in (node.left, node.right) if v.steps]
-        found |= {s.column_id for v in values for s in v.steps if s.kind == pb.ValueStep.COLUMN}
-        if not values and node.kind not in _WITHOUT_COLUMN:
+        steps = (*node.left.steps, *node.right.steps)
+        found |= {s.column_id for s in steps if s.kind == pb.ValueStep.COLUMN}
+        if not node.HasField("left") and node.kind not in _WITHOUT_COLUMN:
             found.add(node.column_id)
     return frozenset(found)
 

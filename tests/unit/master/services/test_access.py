@@ -172,6 +172,12 @@ def test_revocations_reach_the_next_leader_and_a_token_cannot_name_a_master():
         assert [r.id for r in listed.revocations] == ["name-ann"]
         same = pb.RevocationsRequest(digest=listed.digest)
         assert not (await masters.ask(second, methods.REVOCATIONS, same)).revocations
+        rules = await masters.ask(second, methods.ACCESS_RULES, pb.AccessRulesRequest(none=True))
+        assert rules.revocations == listed, "servers learn it with the grants"
+        same_rules = pb.AccessRulesRequest(revoked=listed.digest)
+        answer = await masters.ask(second, methods.ACCESS_RULES, same_rules)
+        assert not answer.HasField("revocations")
+        assert not answer.changed
         with pytest.raises(InvalidArgument, match="not both"):
             await masters.ask(second, methods.REVOKE, pb.RevokeRequest(name="ann", serial="1"))
 

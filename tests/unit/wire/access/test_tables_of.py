@@ -14,7 +14,7 @@ from nyala.security.identity import PeerIdentity
 from nyala.security.principal import AccessRole, Principal
 from nyala.security.tables.grants import Grant, Grants, TableRef
 from nyala.wire import methods
-from nyala.wire.convert import predicate_to_proto
+from nyala.wire.convert import predicate_from_proto, predicate_to_proto
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import journal_pb2 as jpb
@@ -56,6 +56,17 @@ def test_every_method_of_tables_says_which_they_are():
 )
 def test_columns_of_a_condition(text, names):
     assert columns_of(predicate_to_proto(parse(text, SCHEMA))) == ids(*names.split())
+
+
+def test_column_of_a_condition_cannot_be_hidden_by_fields_that_are_not_used():
+    """Abuse case 25: the decoder of conditions ignores the right value of a node without a left one."""
+    hidden = predicate_to_proto(parse("n > 3", SCHEMA))
+    assert not hidden.HasField("left")
+    hidden.right.steps.add(kind=pb.ValueStep.COLUMN, column_id=IDS["g"])
+    assert predicate_from_proto(hidden, SCHEMA) == parse("n > 3", SCHEMA)
+    assert columns_of(hidden) == ids("n", "g")
+    hidden.right.steps[0].kind = pb.ValueStep.LITERAL
+    assert columns_of(hidden) == ids("n")
 
 
 WHERE = predicate_to_proto(parse("n > 3", SCHEMA))

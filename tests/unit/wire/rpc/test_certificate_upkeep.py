@@ -31,11 +31,19 @@ class Master:
 
     def __init__(self):
         self.entries, self.renewals, self.refuses = [], 0, False
+        self.version, self.asked = 1, 0
 
-    async def revocations(self, request):
-        answer = pb.RevocationsResponse(digest=revocation.digest(self.entries))
-        for entry in self.entries if request.digest != answer.digest else ():
-            answer.revocations.add(id=entry.id, revoked_us=entry.revoked_us)
+    async def rules(self, request):
+        self.asked += 1
+        answer = pb.AccessRulesResponse(version=self.version)
+        if request.none or request.version != self.version:
+            answer.changed = True
+            answer.grants.add(user="ann", role="reader", table_id="7" * 32)
+        digest = revocation.digest(self.entries)
+        if request.revoked != digest:
+            answer.revocations.digest = digest
+            for entry in self.entries:
+                answer.revocations.revocations.add(id=entry.id, revoked_us=entry.revoked_us)
         return answer
 
     async def renew(self, request):
@@ -64,7 +72,7 @@ def joined(folder, name=NAME, valid=timedelta(minutes=20)):
 @contextlib.asynccontextmanager
 async def upkeep_of(folder, credentials):
     master, rpc = Master(), GrpcRpc(credentials=credentials)
-    handlers = {methods.REVOCATIONS: master.revocations, methods.RENEW: master.renew}
+    handlers = {methods.ACCESS_RULES: master.rules, methods.RENEW: master.renew}
     grpc_server = GrpcServer(handlers, "127.0.0.1:0", credentials=server())
     address, env = await grpc_server.start(), system_env(rpc)
     try:
@@ -90,7 +98,7 @@ def test_certificate_is_renewed_with_a_new_key_after_two_thirds_of_its_life(tmp_
             master.refuses = False
             await upkeep.renew_if_due()
             await upkeep.renew_if_due()  # not due any more
-            await upkeep.learn_revocations()  # with the new one
+            await upkeep.learn_rules()  # with the new one
             assert master.renewals == 1
 
     uvloop.run(scenario())
@@ -120,11 +128,18 @@ def test_list_of_revoked_certificates_is_in_force_and_outlives_the_process(tmp_p
 
     async def scenario():
         async with upkeep_of(tmp_path, credentials) as (master, upkeep):
-            await upkeep.learn_revocations()
+            await upkeep.learn_rules()
             assert not (tmp_path / "revoked").exists()
             master.entries = [Revocation(revocation.id_of_serial(f"{revoked.serial:x}"), 5)]
-            await upkeep.learn_revocations()
+            await upkeep.learn_rules()
+            assert master.asked == 2, "one request for grants and revocations"
+            assert (credentials.grants.version, len(credentials.grants)) == (1, 1)
             with pytest.raises(Unauthenticated):
+                credentials.revocations.check(revoked)
+            master.version = 2
+            await upkeep.learn_rules()
+            assert credentials.grants.version == 2
+            with pytest.raises(Unauthenticated):  # an answer without a list leaves the list
                 credentials.revocations.check(revoked)
             again = Credentials(credentials.files)
             later = CertificateUpkeep(system_env(GrpcRpc()), again, str(tmp_path), list)

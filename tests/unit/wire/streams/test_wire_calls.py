@@ -20,12 +20,15 @@ from nyala.common.errors import (
 )
 from nyala.env.clock import SystemClock
 from nyala.env.rpc import Handlers
+from nyala.security import policy
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import journal_pb2 as pb
+from nyala.wire.proto import nyala_pb2, reads_pb2
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
+from nyala.wire.streams.calls import CallServer
 from tests.waiting import eventually
 
 LIMIT = 1 << 20
@@ -189,6 +192,26 @@ def test_closed_client_ends_its_calls():
                 await read(rpc, address, "4")
 
     uvloop.run(scenario())
+
+
+def test_methods_of_the_public_port_alone_are_not_called_over_streams():
+    """Only the public port knows the caller of a method, audits it and filters its answer."""
+    answered = []
+
+    async def listed(request):
+        answered.append(request)
+        return nyala_pb2.ListTablesResponse()
+
+    async def scenario() -> None:
+        calls = CallServer({methods.LIST_TABLES: listed}, LIMIT, None)
+        made: list[reads_pb2.CallResponse] = []
+        calls.call(reads_pb2.CallRequest(method=methods.LIST_TABLES.path), made.append)
+        await eventually(lambda: bool(made), "it is answered")
+        assert made[0].error.code == "INVALID_ARGUMENT"
+
+    uvloop.run(scenario())
+    assert not answered
+    assert not {m.path for m in methods.STREAMED} & policy.AUDITED
 
 
 def test_server_without_the_method_is_named():
