@@ -158,7 +158,8 @@ class AsyncTable(OtherNames):
 
     async def _send(self, rows: PreparedRows, how: WriteArguments) -> WriteResult:
         core = self._session.core()
-        return await write_rows(core, self._table, rows, part_of(core, how.get("txn")))
+        stage = part_of(core, how.get("txn"))
+        return await write_rows(core, core.caller, self._table, rows, stage)
 
     @overload
     async def get(
@@ -182,7 +183,8 @@ class AsyncTable(OtherNames):
         Returns:
             The row as a dict, None if absent; for a list of keys, a list in the same order.
         """
-        return await get_rows(self._session.core(), self._table, self._keys, key, columns)
+        core = self._session.core()
+        return await get_rows(core, core.caller, self._table, self._keys, key, columns)
 
     def scan(
         self,
