@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from nyala.env.tasks import Lane, Tasks
 
 T = TypeVar("T")
+CANCELLED = "this call was cancelled: what it changes may have taken effect, or may yet"
 
 
 class Signal(Protocol):
@@ -33,7 +34,7 @@ class Signal(Protocol):
 
 
 class Caller(Protocol):
-    """What makes a call of the client."""
+    """The thread or the coroutine that makes a call of the client."""
 
     @property
     def ended(self) -> bool:
@@ -134,7 +135,13 @@ class OnLoop:
         """Await a coroutine."""
         return await work
 
-    change = run
+    async def change(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `run`; a cancellation gets a note that the change may have happened."""
+        try:
+            return await work
+        except asyncio.CancelledError as err:
+            err.add_note(CANCELLED)
+            raise
 
     async def finish(self, work: Coroutine[Any, Any, object]) -> None:
         """Await a coroutine that goes on if this caller is cancelled."""

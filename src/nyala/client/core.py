@@ -93,9 +93,8 @@ class ClientCore:
             env, self.client_id, self.locations, self.clock, options.limits,
             keep_results=options.keep_results, since=options.since,
         )  # fmt: skip
-        self.reader = Reader(env, self.masters, self.locations, self.clock)
-        self.reader.batch_bytes = options.scan_batch_bytes
-        self.reader.batch_rows = options.scan_batch_rows
+        self.reader = reader = Reader(env, self.masters, self.locations, self.clock)
+        reader.batch_bytes, reader.batch_rows = options.scan_batch_bytes, options.scan_batch_rows
         self.getter = PointGetter(env, self.locations, self.clock, self.reader)
         self._times = Times(env, self.locations, self.clock)
         # A given client id is for repeated writes; DDL operations of two processes are different.

@@ -5,15 +5,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
 
-import pyarrow as pa
-
 from nyala.client.alter import Alter
 from nyala.client.caller import finished
-from nyala.client.calls.keys import KeyFinder
+from nyala.client.calls.altering import update_table
+from nyala.client.calls.handle import TableHandle
 from nyala.client.calls.reading import get_rows
 from nyala.client.calls.rows import PreparedRows, mixed_rows_of, rows_of
 from nyala.client.calls.writing import write_rows
-from nyala.client.checks import OtherNames
 from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.connection import Connection
@@ -23,7 +21,7 @@ from nyala.client.hold import Hold, Holding, ttl_ms
 from nyala.client.modify import statements as modify
 from nyala.client.modify.results import ChangeResult
 from nyala.client.modify.statements import ModifyArguments
-from nyala.client.read.read_spec import ReadSpec, changes_spec, key_names, scan_spec
+from nyala.client.read.read_spec import ReadSpec, changes_spec, scan_spec
 from nyala.client.results import WriteResult
 from nyala.client.scan import Scan
 from nyala.client.transactions.staged_writes import part_of
@@ -31,52 +29,18 @@ from nyala.client.write.sequencer import OP_COLUMN
 from nyala.client.write.staging import StagingTarget
 from nyala.client.write.watch import WriteArguments
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.schema import Schema
-
-SHOWN = 20
-"""Most columns in the `repr` of a table."""
 
 
-class Table(OtherNames):
+class Table(TableHandle):
     """An open table. Made by `Client.table` and `Client.create_table`."""
+
+    kind = "nyala.Table"
 
     def __init__(
         self, connection: Connection, table: OpenTable, choices: Sequence[str] = ()
     ) -> None:
-        self._connection = connection
-        self._table = table
-        self._choices = tuple(choices)
-        self._keys = KeyFinder(table)
-
-    @property
-    def primary_key(self) -> list[str]:
-        """Names of the key columns, in key order."""
-        return key_names(self._table.schema)
-
-    @property
-    def name(self) -> str:
-        """Name of the table when it was opened."""
-        return self._table.name
-
-    @property
-    def id(self) -> str:
-        """The table's id; a re-created table has another one."""
-        return self._table.id
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of a row, key columns first."""
-        return self._table.schema.arrow
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """Choices that `create_table` made for data: types other than theirs, and index levels left out."""
-        return self._choices
-
-    @property
-    def definition(self) -> Schema:
-        """Columns with ids, defaults and types, as the masters have them."""
-        return self._table.schema
+        self._connection = connection  # first, as it is what refuses to be pickled
+        super().__init__(table, choices)
 
     def tablets(self) -> list[TabletLocation]:
         """Return the tablets and their replicas, read from the masters."""
@@ -307,14 +271,9 @@ class Table(OtherNames):
 
     def alter(self) -> Alter:
         """Start an alteration; nothing happens before its `commit`."""
-        core, table = self._connection.core, self._table
-
-        async def update() -> None:  # on the loop, where other calls read the table
-            opened = core.locations.open("", core.options.timeout_ms, table_id=table.id)
-            table.follow(await opened)
-
-        self._connection.run(update())
-        return Alter(self._connection, table)
+        core = self._connection.core
+        self._connection.run(update_table(core, self._table))
+        return Alter(self._connection, self._table)
 
     def changes(
         self,
@@ -412,15 +371,6 @@ class Table(OtherNames):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
-
-    def __repr__(self) -> str:
-        schema = self._table.schema
-        columns = "".join(
-            f"\n  {c.name}: {c.type}{' key' if c.id in schema.key_ids else ''}"
-            for c in schema.columns[:SHOWN]
-        ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
-        choices = "".join(f"\n  ({choice})" for choice in self._choices[:SHOWN])
-        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>{columns}{choices}"
 
 
 def _columns_at(connection: Connection, table: OpenTable, at: int | datetime | None) -> PastSchema:
