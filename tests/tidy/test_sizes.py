@@ -11,7 +11,7 @@ MAX_FILE, MAX_FUNCTION, MAX_CLASS, MAX_FACE = 310, 60, 160, 40
 # Ratchet: what is over a limit, with the size that it may not pass. Entries only ever shrink or go.
 OVER_FILE: dict[str, int] = {}
 OVER_FUNCTION: dict[str, int] = {}
-OVER_CLASS: dict[str, int] = {"src/nyala/client/table.py::Table": 180}  # all that a table does
+OVER_CLASS: dict[str, int] = {}
 
 
 @functools.cache

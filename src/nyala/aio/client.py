@@ -95,7 +95,8 @@ class AsyncClient(OtherNames):
             **options: as for `nyala.Client.create_table`.
         """
         made = table_definition(name, schema, primary_key, partition, replicas, **options)
-        opened = await made.create(self._session.core().ddl)
+        core = self._session.core()
+        opened = await core.caller.change(made.create(core.ddl))
         return AsyncTable(self._session, opened, made.choices)
 
     async def open_table(self, name: str) -> AsyncTable:
@@ -128,13 +129,15 @@ class AsyncClient(OtherNames):
         """
         check_text("name", name)
         check_reserve(reserve_seconds)
-        await self._session.core().ddl.drop_table(name, reserve_seconds)
+        core = self._session.core()
+        await core.caller.change(core.ddl.drop_table(name, reserve_seconds))
 
     async def recall_table(self, table_id: str, new_name: str | None = None) -> AsyncTable:
         """Restore a table that was dropped with `reserve_seconds`; see `nyala.Client.recall_table`."""
         check_text("table_id", table_id)
         check_text("new_name", new_name or "")
-        opened = await self._session.core().ddl.recall_table(table_id, new_name or "")
+        core = self._session.core()
+        opened = await core.caller.change(core.ddl.recall_table(table_id, new_name or ""))
         return AsyncTable(self._session, opened)
 
     async def dropped_tables(self) -> dict[str, str]:

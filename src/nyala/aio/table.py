@@ -5,67 +5,47 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
 
-import pyarrow as pa
-
+from nyala.aio.alter import AsyncAlter
 from nyala.aio.change_feed import AsyncChangeFeed
+from nyala.aio.hold import AsyncHold
 from nyala.aio.scan import AsyncScan
 from nyala.aio.session import Session
-from nyala.client.calls.keys import KeyFinder
+from nyala.client.calls.altering import update_table
+from nyala.client.calls.handle import TableHandle
 from nyala.client.calls.reading import get_rows
 from nyala.client.calls.rows import PreparedRows, mixed_rows_of, rows_of
 from nyala.client.calls.writing import write_rows
-from nyala.client.checks import OtherNames
 from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.core import ClientCore
 from nyala.client.feed.change_feed import follow_options
 from nyala.client.feed.follower import Follower, follow
-from nyala.client.read.read_spec import ReadSpec, changes_spec, key_names, scan_spec
+from nyala.client.hold import ttl_ms
+from nyala.client.modify import statements as modify
+from nyala.client.modify.results import ChangeResult
+from nyala.client.modify.statements import ModifyArguments
+from nyala.client.read.read_spec import ReadSpec, changes_spec, scan_spec
 from nyala.client.results import WriteResult
 from nyala.client.transactions.staged_writes import part_of
 from nyala.client.write.sequencer import OP_COLUMN
+from nyala.client.write.staging import StagingTarget
 from nyala.client.write.watch import WriteArguments
 from nyala.common.hybrid_time import as_stamp
 from nyala.common.schema import Schema
 
 
-class AsyncTable(OtherNames):
+class AsyncTable(TableHandle):
     """An open table. Made by `AsyncClient.open_table` and `create_table`.
 
     A write that is cancelled has an unknown outcome: rows that were sent may take effect once, also later;
     rows that were not sent have no effect.
     """
 
+    kind = "nyala.aio.AsyncTable"
+
     def __init__(self, session: Session, table: OpenTable, choices: Sequence[str] = ()) -> None:
-        self._session = session
-        self._table = table
-        self._choices = tuple(choices)
-        self._keys = KeyFinder(table)
-
-    @property
-    def primary_key(self) -> list[str]:
-        """Names of the key columns, in key order."""
-        return key_names(self._table.schema)
-
-    @property
-    def name(self) -> str:
-        """Name of the table when it was opened."""
-        return self._table.name
-
-    @property
-    def id(self) -> str:
-        """The table's id; a re-created table has another one."""
-        return self._table.id
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of a row, key columns first."""
-        return self._table.schema.arrow
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """Choices that `create_table` made for data: types other than theirs, and index levels left out."""
-        return self._choices
+        self._session = session  # first, as it is what refuses to be pickled
+        super().__init__(table, choices)
 
     async def tablets(self) -> list[TabletLocation]:
         """Return the tablets and their replicas, read from the masters."""
@@ -158,7 +138,76 @@ class AsyncTable(OtherNames):
 
     async def _send(self, rows: PreparedRows, how: WriteArguments) -> WriteResult:
         core = self._session.core()
-        return await write_rows(core, self._table, rows, part_of(core, how.get("txn")))
+        stage = part_of(core, how.get("txn"))
+        return await write_rows(core, core.caller, self._table, rows, stage)
+
+    @overload
+    async def delete_where(
+        self, where: str, *, txn: None = None, **how: Unpack[ModifyArguments]
+    ) -> ChangeResult: ...
+    @overload
+    async def delete_where(self, where: str, *, txn: StagingTarget) -> None: ...
+    async def delete_where(
+        self, where: str, *, txn: StagingTarget | None = None, **how: Unpack[ModifyArguments]
+    ) -> ChangeResult | None:
+        """Delete the rows that a predicate selects at one snapshot, in batches.
+
+        If it is cancelled, the cause of the `CancelledError` is a `nyala.PartlyChanged`, whose `result` tells
+        where to continue.
+
+        Args:
+            where: as for `nyala.Table.delete_where`, as all others.
+            txn: a transaction: the condition is staged, and selects rows at the commit time.
+            **how: `at=`, `after=`, `progress=` and `stop=`.
+
+        Returns:
+            How many rows were deleted; None with `txn=`.
+
+        Raises:
+            TransactionDenied, PartlyChanged, InvalidArgument, HistoryGone: as `nyala.Table.delete_where`.
+        """
+        core = self._session.core()
+        return await modify.delete_rows(core, core.caller, self._table, where, txn, how)
+
+    async def update_where(
+        self, where: str, values: Mapping[str, Any], **how: Unpack[ModifyArguments]
+    ) -> ChangeResult:
+        """Set columns of the rows that a predicate selects at one snapshot, in batches.
+
+        Args:
+            where: as for `nyala.Table.update_where`, as all others.
+            values: by column: a constant, or what `nyala.expr` returns.
+            **how: as for `delete_where`, also if it is cancelled.
+
+        Raises:
+            PartlyChanged, InvalidArgument, NotFound, HistoryGone: as `nyala.Table.update_where`.
+        """
+        core = self._session.core()
+        return await modify.update_rows(core, core.caller, self._table, where, values, how)
+
+    async def alter(self) -> AsyncAlter:
+        """Read the present definition and start an alteration; nothing happens before its `commit`."""
+        await update_table(self._session.core(), self._table)
+        return AsyncAlter(self._session, self._table)
+
+    async def hold(
+        self, at: int | datetime | None = None, ttl: float | timedelta = 3600
+    ) -> AsyncHold:
+        """Keep a snapshot and all later times readable, regardless of `history_max_age_s`.
+
+        Args:
+            at: a hybrid time or an aware datetime; None: now.
+            ttl: seconds (or a timedelta), at most 7 days, after which it ends by itself.
+
+        Returns:
+            The hold: `release` it, or use it in an `async with`.
+
+        Raises:
+            HistoryGone, Unavailable: as `nyala.Table.hold`.
+        """
+        lives_ms, moment = ttl_ms(ttl), None if at is None else max(1, as_stamp(at))
+        holding = await self._session.core().hold(self._table, moment, lives_ms)
+        return AsyncHold(self._session, holding)
 
     @overload
     async def get(
@@ -182,7 +231,8 @@ class AsyncTable(OtherNames):
         Returns:
             The row as a dict, None if absent; for a list of keys, a list in the same order.
         """
-        return await get_rows(self._session.core(), self._table, self._keys, key, columns)
+        core = self._session.core()
+        return await get_rows(core, core.caller, self._table, self._keys, key, columns)
 
     def scan(
         self,
@@ -279,6 +329,3 @@ class AsyncTable(OtherNames):
     async def count(self) -> int:
         """Return the number of rows as of now."""
         return await self.scan().count()
-
-    def __repr__(self) -> str:
-        return f"<nyala.aio table {self.name!r}, {len(self._table.tablets)} tablets>"

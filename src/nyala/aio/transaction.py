@@ -16,8 +16,10 @@ log = logging.getLogger("nyala.client")
 class AsyncTransaction:
     """A transaction. Made by `AsyncClient.transaction`; an async context manager.
 
-    It begins as its block is entered. The end of the block commits it; an exception, also a cancellation,
-    aborts it. Pass it as `txn=` to the writes of tables of the same client that `nyala.Transaction` names.
+    It begins as its block is entered; after an error of that it may be entered again. The end of the block
+    commits it; an exception, also a cancellation, aborts it. A cancelled `commit` has an unknown outcome,
+    which `abort` settles. Pass it as `txn=` to the writes of tables of the same client that
+    `nyala.Transaction` names.
 
     Args:
         session: the client.
@@ -27,19 +29,27 @@ class AsyncTransaction:
     def __init__(self, session: Session, settings: TransactionSettings) -> None:
         self._session = session
         self._settings = settings
+        self._beginning = False
         self._parts: StagedParts | None = None
         self._open: OpenTransaction | None = None
 
     async def __aenter__(self) -> "AsyncTransaction":
         core = self._session.core()
-        if self._open is not None:
+        if self._beginning or self._open is not None:
             raise InvalidArgument(
-                f"transaction {self._open.id} was entered before; begin another one with "
-                "client.transaction()"
+                "a transaction is entered once; begin another one with client.transaction()"
             )
-        self._parts = StagedParts(core, key=self._settings.key)
-        self._open = OpenTransaction(core, self._parts, self._settings.key is not None)
-        await self._parts.begin(self._settings.timeout_s)
+        parts = StagedParts(core, key=self._settings.key)
+        self._beginning = True
+        try:
+            await parts.begin(self._settings.timeout_s)
+        except BaseException as err:  # also when cancelled; it may be entered again
+            parts.end(f"transaction {parts.transaction.hex()} did not begin: {err!r}")
+            raise
+        finally:
+            self._beginning = False
+        self._parts = parts
+        self._open = OpenTransaction(core, parts, self._settings.key is not None)
         return self
 
     async def __aexit__(
@@ -51,13 +61,14 @@ class AsyncTransaction:
         made = self._begun()[0]
         if error is None:
             if not made.ended:
-                await made.commit()
+                await self.commit()
             return
-        if made.committed is None:
-            try:
-                await made.abort()
-            except NyalaError as err:
-                log.warning("transaction %s was not aborted: %s", made.id, err)
+        if made.committed is not None:
+            return
+        try:
+            await self.abort()
+        except NyalaError as err:
+            log.warning("transaction %s was not aborted: %s", made.id, err)
 
     def _begun(self) -> tuple[OpenTransaction, StagedParts]:
         if self._open is None or self._parts is None:
@@ -86,6 +97,8 @@ class AsyncTransaction:
     async def commit(self) -> int:
         """Commit, and return the commit time; raises as `nyala.Transaction.commit`.
 
+        If it is cancelled it may be committed, or may yet be, as the note of the `CancelledError` says.
+
         Raises:
             InvalidArgument: it has ended, or another task still writes.
         """
@@ -108,3 +121,8 @@ class AsyncTransaction:
         check_client(self._session.core(), session, made.id)
         made.check()
         return parts.part(OWN_PART)
+
+    def __repr__(self) -> str:
+        if self._open is None:
+            return "<nyala.aio transaction that has not begun>"
+        return f"<nyala.aio transaction {self._open.id} {self._open.state}>"

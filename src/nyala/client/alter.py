@@ -4,10 +4,11 @@ Each step is checked here against the result of the steps before it, and again b
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
+from nyala.client.calls.altering import alter_table
 from nyala.client.checks import OtherNames, check_replicas, check_text
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
@@ -145,18 +146,20 @@ class AlterSteps:
         return convert.range_to_proto(piece)
 
 
-class Alter(OtherNames):
-    """A builder of table alterations: chain the steps, then call `commit`, which sends them."""
+class AlterBuilder(OtherNames):
+    """The chained steps of an alteration; nothing is sent.
 
-    def __init__(self, connection: Connection, table: OpenTable) -> None:
-        self._connection = connection
-        self._table = table
+    Args:
+        table: the present definition.
+    """
+
+    def __init__(self, table: OpenTable) -> None:
         self._steps = AlterSteps(table)
 
     def add_column(
         self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None,
         immutable: bool = False, comment: str = "",
-    ) -> "Alter":  # fmt: skip
+    ) -> Self:  # fmt: skip
         """Add a column.
 
         Args:
@@ -172,17 +175,17 @@ class Alter(OtherNames):
         )
         return self
 
-    def drop_column(self, name: str) -> "Alter":
+    def drop_column(self, name: str) -> Self:
         """Drop a column that is not in the key; reads at earlier times have it as long as history is kept."""
         self._steps.drop_column(name)
         return self
 
-    def rename_column(self, name: str, new_name: str) -> "Alter":
+    def rename_column(self, name: str, new_name: str) -> Self:
         """Rename a column, of the key or not."""
         self._steps.rename_column(name, new_name)
         return self
 
-    def set_default(self, name: str, default: Any) -> "Alter":
+    def set_default(self, name: str, default: Any) -> Self:
         """Change the default of new rows that do not give a column; None: no default.
 
         Existing rows keep their values.
@@ -190,32 +193,32 @@ class Alter(OtherNames):
         self._steps.set_default(name, default)
         return self
 
-    def allow_nulls(self, name: str) -> "Alter":
+    def allow_nulls(self, name: str) -> Self:
         """Make a column nullable; this cannot be undone."""
         self._steps.allow_nulls(name)
         return self
 
-    def set_comment(self, comment: str, column: str | None = None) -> "Alter":
+    def set_comment(self, comment: str, column: str | None = None) -> Self:
         """Change the comment of the table, or of one column."""
         self._steps.set_comment(comment, column)
         return self
 
-    def rename(self, new_name: str) -> "Alter":
+    def rename(self, new_name: str) -> Self:
         """Rename the table."""
         self._steps.rename(new_name)
         return self
 
-    def set_owner(self, owner: str) -> "Alter":
+    def set_owner(self, owner: str) -> Self:
         """Change the owner of the table."""
         self._steps.set_owner(owner)
         return self
 
-    def set_options(self, options: Mapping[str, Any]) -> "Alter":
+    def set_options(self, options: Mapping[str, Any]) -> Self:
         """Change table options; a value of None removes the option."""
         self._steps.set_options(options)
         return self
 
-    def set_replicas(self, replicas: int) -> "Alter":
+    def set_replicas(self, replicas: int) -> Self:
         """Change the number of replicas of each tablet: odd, at most the number of live servers.
 
         Replicas are added and removed one at a time while the table is in use. `commit` does not wait for
@@ -224,15 +227,24 @@ class Alter(OtherNames):
         self._steps.set_replicas(replicas)
         return self
 
-    def add_range(self, lower: Any, upper: Any) -> "Alter":
+    def add_range(self, lower: Any, upper: Any) -> Self:
         """Add a range that overlaps no other: `lower` inclusive, `upper` exclusive, None: unbounded."""
         self._steps.add_range(lower, upper)
         return self
 
-    def drop_range(self, lower: Any, upper: Any) -> "Alter":
+    def drop_range(self, lower: Any, upper: Any) -> Self:
         """Drop a range, by its own bounds, with all its rows."""
         self._steps.drop_range(lower, upper)
         return self
+
+
+class Alter(AlterBuilder):
+    """A builder of table alterations: chain the steps, then call `commit`, which sends them."""
+
+    def __init__(self, connection: Connection, table: OpenTable) -> None:
+        super().__init__(table)
+        self._connection = connection
+        self._table = table
 
     def commit(self) -> None:
         """Apply all steps at once; returns when every tablet has applied them and this table is up to date.
@@ -244,9 +256,5 @@ class Alter(OtherNames):
             NotReady: altered, but some tablet did not follow in time; the message says how many.
             OutcomeUnknown: it may have been altered, or may yet be.
         """
-        ddl, table = self._connection.core.ddl, self._table
-
-        async def alter() -> None:  # the table is changed on the loop, where other calls read it
-            table.follow(await ddl.alter_table(table, self._steps.steps))
-
-        self._connection.change(alter())
+        core = self._connection.core
+        self._connection.change(alter_table(core, self._table, self._steps.steps))

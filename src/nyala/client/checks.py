@@ -191,7 +191,7 @@ class OtherNames:
         def __getattr__(self, name: str) -> Any:
             """Refuse a name; called for those only that the object does not have."""
             kind = type(self).__name__
-            instead = OTHER_NAMES.get(kind, {}).get(name)
+            instead = OTHER_NAMES.get(kind.removeprefix("Async"), {}).get(name)
             more = f"; use {instead}" if instead else ""
             raise AttributeError(
                 f"{kind!r} object has no attribute {name!r}{more}", name=name, obj=self

@@ -6,28 +6,15 @@
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
 from nyala.client.calls.opening import OpenClient
-from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import cluster_key
-from nyala.client.deadline import Attempts
-from nyala.client.read.point_reads import is_retryable
-from nyala.client.results import PartlyWritten
-from nyala.client.write.pending_call import Signal, Written
-from nyala.client.write.staging import PartStage
-from nyala.client.write.upload import Upload
+from nyala.client.thread_caller import ThreadCaller
 from nyala.client.write.waiting import closed_meanwhile
-from nyala.common.errors import (
-    InvalidArgument,
-    NyalaError,
-    OutcomeUnknown,
-    RangesChanged,
-)
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
 from nyala.env.monotonic import began_us
 
@@ -41,6 +28,9 @@ class Connection:
         masters: "host:port,..." or a sequence of addresses; one that answers is enough.
         options: see `ClientOptions`.
 
+    Attributes:
+        caller: makes the calls that `nyala.client.calls` describes, in any thread.
+
     Raises:
         Unavailable: no master answers at these addresses.
         InvalidArgument: the credentials of the environment are invalid.
@@ -52,6 +42,7 @@ class Connection:
             [0]
         )  # pyarrow looks for pandas at its first conversion: not from two threads at once
         self._loop = LoopThread("nyala-client")
+        self.caller = ThreadCaller(self._loop)
 
         async def make() -> OpenClient:
             return OpenClient(masters, options)
@@ -116,122 +107,6 @@ class Connection:
             return self._loop.run(work)
         except ClosedDuringCall as err:
             raise closed_meanwhile(sent=True) from err
-
-    def write(
-        self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool
-    ) -> Written:
-        """Write one batch; see `Writer.write`. A small batch may share a request with those of other threads.
-
-        Args:
-            table: the open table.
-            op: a `WriteOp` of the wire.
-            batch: the rows, by column name.
-            all_or_nothing: one failing row voids the others of its request.
-        """
-        session, timeout_ms = self.core.session, self.core.options.timeout_ms
-        done = Signal()
-        call = session.small(
-            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, on_done=done.set
-        )
-        if call is None:
-            return self.change(
-                session.write(
-                    table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms
-                )
-            )
-        self._loop.hand_over(session.combiner.take, call)
-        try:
-            self._loop.wait(done.wait)
-        except ClosedDuringCall as err:
-            raise closed_meanwhile(sent=call.sent) from err
-        finally:
-            call.over = True  # also when interrupted: rows not sent yet are dropped
-        return call.outcome()
-
-    def upload(
-        self,
-        table: OpenTable,
-        op: int,
-        batches: Iterator[pa.RecordBatch],
-        all_or_nothing: bool,
-        stage: PartStage | None = None,
-    ) -> Written:
-        """Write a stream of batches; the next one is fetched, in this thread, when the queue has room.
-
-        Args:
-            table: the open table.
-            op: a `WriteOp` of the wire.
-            batches: in order; read as there is room.
-            all_or_nothing: one failing row voids the others of its request.
-            stage: part of a transaction in which the rows are staged; None: they take effect.
-
-        Raises:
-            PartlyWritten, NyalaError: as `Upload.finish`; also when the batches end in an error of their own
-                after some were written.
-            Exception: what fetching a batch raised; nothing took effect.
-            KeyboardInterrupt: interrupted; its cause is PartlyWritten if rows are written, or may be. What a
-                handler of another signal raises has it too.
-        """
-        session, timeout_ms = stage or self.core.session, self.core.options.timeout_ms
-        upload = self.change(
-            session.begin(table, op, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms)
-        )
-        try:
-            while True:
-                try:
-                    batch = next(batches, None)
-                except Exception as err:  # of the caller's own making
-                    failure = self.change(upload.stop(err))
-                    if failure is err:
-                        raise
-                    raise failure from err
-                if batch is None:
-                    return self.change(upload.finish())
-                self.change(upload.take(batch))
-        except NyalaError as err:
-            ended = isinstance(err, InvalidArgument | OutcomeUnknown) and self.closed
-            if ended and not isinstance(err, PartlyWritten):
-                self._loop.join()  # until no task changes the outcome of a row
-                raise upload.closed_error() from err
-            raise
-        except BaseException as err:  # Ctrl-C, or what a handler of another signal raises
-            partly = self.change(upload.interrupt(err))
-            if partly is err:
-                raise
-            partly.__cause__ = None
-            raise err from partly
-        finally:  # also when interrupted
-            if not self.closed:
-                self._loop.hand_over(Upload.abandon, upload)
-
-    def get(
-        self, table: OpenTable, tablet: TabletLocation, key: bytes, columns: tuple[str, ...] | None,
-        batch: Callable[[], pa.RecordBatch],
-    ) -> dict[str, Any] | None:  # fmt: skip
-        """Look up one key; see `PointGetter.get`. It may share a request with those of other threads.
-
-        Args:
-            table: the open table.
-            tablet: the tablet that is read.
-            key: encoded primary key.
-            columns: names wanted; None: all.
-            batch: makes the same key as a batch, for a read by scan token.
-        """
-        getter, timeout_ms = self.core.getter, self.core.options.timeout_ms
-        attempts = Attempts(self.core.env, timeout_ms)
-        done = Signal()
-        wanted = getter.point_read(table, tablet, [key], columns, done.set)
-        self._loop.hand_over(partial(getter.try_leader, timeout_ms=timeout_ms), wanted)
-        self._loop.wait(done.wait)
-        if wanted.error is None:
-            return wanted.rows()[0]
-        if not is_retryable(wanted.error):
-            raise wanted.error
-        try:
-            again = getter.retry_via_scan(table, tablet, batch(), columns, attempts, wanted.error)
-            return self.run(again)[0]
-        except RangesChanged:
-            return self.run(self.core.get(table, batch(), columns))[0]
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Yield the items of an async iterator of the core, fetching one ahead."""

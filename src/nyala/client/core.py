@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from nyala.client.caller import OnLoop
 from nyala.client.cluster.ddl import Definitions, describe
 from nyala.client.cluster.masters import Masters
 from nyala.client.cluster.past_schemas import PastSchemas
@@ -73,11 +74,15 @@ class ClientCore:
         env: the environment: clock, tasks, files, calls.
         addresses: addresses of the masters, one or more.
         options: see `ClientOptions`.
+
+    Attributes:
+        caller: makes calls in coroutines of the loop.
     """
 
     def __init__(self, env: Env, addresses: Sequence[str], options: ClientOptions) -> None:
         self.env = env
         self.options = options
+        self.caller = OnLoop(env.tasks)
         self.clock = HybridClock(env.clock)
         self.masters = Masters(env, addresses)
         self.locations = TabletCache(self.masters, options.lookup_max_age_ms)
@@ -88,9 +93,8 @@ class ClientCore:
             env, self.client_id, self.locations, self.clock, options.limits,
             keep_results=options.keep_results, since=options.since,
         )  # fmt: skip
-        self.reader = Reader(env, self.masters, self.locations, self.clock)
-        self.reader.batch_bytes = options.scan_batch_bytes
-        self.reader.batch_rows = options.scan_batch_rows
+        self.reader = reader = Reader(env, self.masters, self.locations, self.clock)
+        reader.batch_bytes, reader.batch_rows = options.scan_batch_bytes, options.scan_batch_rows
         self.getter = PointGetter(env, self.locations, self.clock, self.reader)
         self._times = Times(env, self.locations, self.clock)
         # A given client id is for repeated writes; DDL operations of two processes are different.

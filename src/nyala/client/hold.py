@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
+from typing import ClassVar
 
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts
@@ -192,17 +193,18 @@ def _ask_ms(attempts: Attempts) -> int:
     return max(1, min(ASK_TIMEOUT_MS, attempts.left_ms()))
 
 
-class Hold:
-    """A snapshot of a table that stays readable. Made by `Table.hold`; a context manager.
+class HeldTime:
+    """A hold that has begun, without its release.
 
     Args:
         holding: the hold, begun.
-        release: releases it, from any thread.
     """
 
-    def __init__(self, holding: Holding, release: Callable[[], None]) -> None:
+    kind: ClassVar[str]
+    """Name of the class in `repr`."""
+
+    def __init__(self, holding: Holding) -> None:
         self._holding = holding
-        self._release = release
 
     @property
     def at(self) -> int:
@@ -219,6 +221,24 @@ class Hold:
         """Seconds until the hold expires."""
         return self._holding.left_ms() / 1000
 
+    def __repr__(self) -> str:
+        return f"<{self.kind} at {self.at}, {self.left_s:.0f} s left>"
+
+
+class Hold(HeldTime):
+    """A snapshot of a table that stays readable. Made by `Table.hold`; a context manager.
+
+    Args:
+        holding: the hold, begun.
+        release: releases it, from any thread.
+    """
+
+    kind = "nyala.Hold"
+
+    def __init__(self, holding: Holding, release: Callable[[], None]) -> None:
+        super().__init__(holding)
+        self._release = release
+
     def release(self) -> None:
         """Release the hold; a second call does nothing."""
         if self._holding.left_ms():
@@ -234,6 +254,3 @@ class Hold:
         trace: TracebackType | None,
     ) -> None:
         self.release()
-
-    def __repr__(self) -> str:
-        return f"<nyala.Hold at {self.at}, {self.left_s:.0f} s left>"

@@ -5,10 +5,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
 
-import pyarrow as pa
-
 from nyala.client.alter import Alter
-from nyala.client.checks import OtherNames
+from nyala.client.caller import finished
+from nyala.client.calls.altering import update_table
+from nyala.client.calls.handle import TableHandle
+from nyala.client.calls.reading import get_rows
+from nyala.client.calls.rows import PreparedRows, mixed_rows_of, rows_of
+from nyala.client.calls.writing import write_rows
 from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.connection import Connection
@@ -18,62 +21,26 @@ from nyala.client.hold import Hold, Holding, ttl_ms
 from nyala.client.modify import statements as modify
 from nyala.client.modify.results import ChangeResult
 from nyala.client.modify.statements import ModifyArguments
-from nyala.client.read.read_spec import ReadSpec, changes_spec, key_names, scan_spec
+from nyala.client.read.read_spec import ReadSpec, changes_spec, scan_spec
 from nyala.client.results import WriteResult
-from nyala.client.row_getter import RowGetter
-from nyala.client.row_writer import RowWriter
 from nyala.client.scan import Scan
+from nyala.client.transactions.staged_writes import part_of
 from nyala.client.write.sequencer import OP_COLUMN
 from nyala.client.write.staging import StagingTarget
 from nyala.client.write.watch import WriteArguments
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.schema import Schema
-
-SHOWN = 20
-"""Most columns in the `repr` of a table."""
 
 
-class Table(OtherNames):
+class Table(TableHandle):
     """An open table. Made by `Client.table` and `Client.create_table`."""
+
+    kind = "nyala.Table"
 
     def __init__(
         self, connection: Connection, table: OpenTable, choices: Sequence[str] = ()
     ) -> None:
-        self._connection = connection
-        self._table = table
-        self._choices = tuple(choices)
-        self._writer = RowWriter(connection, table)
-        self._getter = RowGetter(connection, table)
-
-    @property
-    def primary_key(self) -> list[str]:
-        """Names of the key columns, in key order."""
-        return key_names(self._table.schema)
-
-    @property
-    def name(self) -> str:
-        """Name of the table when it was opened."""
-        return self._table.name
-
-    @property
-    def id(self) -> str:
-        """The table's id; a re-created table has another one."""
-        return self._table.id
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Arrow schema of a row, key columns first."""
-        return self._table.schema.arrow
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """Choices that `create_table` made for data: types other than theirs, and index levels left out."""
-        return self._choices
-
-    @property
-    def definition(self) -> Schema:
-        """Columns with ids, defaults and types, as the masters have them."""
-        return self._table.schema
+        self._connection = connection  # first, as it is what refuses to be pickled
+        super().__init__(table, choices)
 
     def tablets(self) -> list[TabletLocation]:
         """Return the tablets and their replicas, read from the masters."""
@@ -85,13 +52,13 @@ class Table(OtherNames):
         self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Add new rows; a row whose key exists gets the row error `already_present`."""
-        return self._writer.write("insert", data, all_or_nothing, how)
+        return self._write("insert", data, all_or_nothing, how)
 
     def insert_ignore(
         self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Add new rows; rows whose key exists are left as they are."""
-        return self._writer.write("insert_ignore", data, all_or_nothing, how)
+        return self._write("insert_ignore", data, all_or_nothing, how)
 
     def upsert(
         self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
@@ -122,37 +89,37 @@ class Table(OtherNames):
             SchemaMismatch: a column that is unknown or does not convert without loss; nothing took effect.
             TimedOut: no leader took any row in time; nothing took effect.
         """
-        return self._writer.write("upsert", data, all_or_nothing, how)
+        return self._write("upsert", data, all_or_nothing, how)
 
     def upsert_ignore(
         self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """As `upsert`, but a row that would change an immutable column is left as it is."""
-        return self._writer.write("upsert_ignore", data, all_or_nothing, how)
+        return self._write("upsert_ignore", data, all_or_nothing, how)
 
     def update(
         self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Change rows; a row whose key is absent gets the row error `not_found`."""
-        return self._writer.write("update", data, all_or_nothing, how)
+        return self._write("update", data, all_or_nothing, how)
 
     def update_ignore(
         self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Change rows; rows whose key is absent are skipped."""
-        return self._writer.write("update_ignore", data, all_or_nothing, how)
+        return self._write("update_ignore", data, all_or_nothing, how)
 
     def delete(
         self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Delete by key (other columns are ignored); an absent key gets the row error `not_found`."""
-        return self._writer.write("delete", data, all_or_nothing, how)
+        return self._write("delete", data, all_or_nothing, how)
 
     def delete_ignore(
         self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Delete by key; absent keys are skipped."""
-        return self._writer.write("delete_ignore", data, all_or_nothing, how)
+        return self._write("delete_ignore", data, all_or_nothing, how)
 
     def write(
         self,
@@ -173,7 +140,16 @@ class Table(OtherNames):
         Raises:
             InvalidArgument: an op that is null or unknown; nothing was sent.
         """
-        return self._writer.write_mixed(data, op_column, all_or_nothing, how)
+        rows = mixed_rows_of(self._table, data, op_column, all_or_nothing, how)
+        return self._send(rows, how)
+
+    def _write(self, op: str, data: Any, all_or_nothing: bool, how: WriteArguments) -> WriteResult:
+        return self._send(rows_of(self._table, op, data, all_or_nothing, how), how)
+
+    def _send(self, rows: PreparedRows, how: WriteArguments) -> WriteResult:
+        core, caller = self._connection.core, self._connection.caller
+        stage = part_of(core, how.get("txn"))
+        return finished(write_rows(core, caller, self._table, rows, stage))
 
     @overload
     def delete_where(
@@ -208,7 +184,8 @@ class Table(OtherNames):
             InvalidArgument: a `where` that cannot be read, and other wrong arguments.
             HistoryGone: the snapshot cannot be read any more.
         """
-        return modify.delete_rows(self._connection, self._table, where, txn, how)
+        core, caller = self._connection.core, self._connection.caller
+        return finished(modify.delete_rows(core, caller, self._table, where, txn, how))
 
     def update_where(
         self, where: str, values: Mapping[str, Any], **how: Unpack[ModifyArguments]
@@ -229,7 +206,8 @@ class Table(OtherNames):
             NotFound: an unknown column.
             HistoryGone: the snapshot cannot be read any more.
         """
-        return modify.update_rows(self._connection, self._table, where, values, how)
+        core, caller = self._connection.core, self._connection.caller
+        return finished(modify.update_rows(core, caller, self._table, where, values, how))
 
     @overload
     def get(
@@ -253,7 +231,8 @@ class Table(OtherNames):
         Returns:
             The row as a dict, None if absent; for a list of keys, a list in the same order.
         """
-        return self._getter.get(key, columns)
+        core, caller = self._connection.core, self._connection.caller
+        return finished(get_rows(core, caller, self._table, self._keys, key, columns))
 
     def scan(
         self,
@@ -292,14 +271,9 @@ class Table(OtherNames):
 
     def alter(self) -> Alter:
         """Start an alteration; nothing happens before its `commit`."""
-        core, table = self._connection.core, self._table
-
-        async def update() -> None:  # on the loop, where other calls read the table
-            opened = core.locations.open("", core.options.timeout_ms, table_id=table.id)
-            table.follow(await opened)
-
-        self._connection.run(update())
-        return Alter(self._connection, table)
+        core = self._connection.core
+        self._connection.run(update_table(core, self._table))
+        return Alter(self._connection, self._table)
 
     def changes(
         self,
@@ -397,15 +371,6 @@ class Table(OtherNames):
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
-
-    def __repr__(self) -> str:
-        schema = self._table.schema
-        columns = "".join(
-            f"\n  {c.name}: {c.type}{' key' if c.id in schema.key_ids else ''}"
-            for c in schema.columns[:SHOWN]
-        ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
-        choices = "".join(f"\n  ({choice})" for choice in self._choices[:SHOWN])
-        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>{columns}{choices}"
 
 
 def _columns_at(connection: Connection, table: OpenTable, at: int | datetime | None) -> PastSchema:

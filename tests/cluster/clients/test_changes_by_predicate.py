@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 import nyala
 from nyala.cli.main import app
-from nyala.client.connection import Connection
 from nyala.client.core import ClientCore
 from nyala.client.modify import modification
+from nyala.client.write.writer import Writer
 from nyala.common.errors import InvalidArgument, NotFound, SchemaMismatch
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -244,16 +244,16 @@ def test_wrong_arguments_are_refused_before_anything_changes(client):
 
 def test_a_write_of_unknown_outcome_ends_as_partly_changed(client, small_chunks, monkeypatch):
     table = create(client, "unknown")
-    write = Connection.write
+    write = Writer.write
     calls = []
 
-    def failing(self, opened, op, batch, all_or_nothing):
+    async def failing(self, opened, op, batch, **how):
         calls.append(op)
         if len(calls) == 1:
             raise nyala.errors.OutcomeUnknown("no answer")
-        return write(self, opened, op, batch, all_or_nothing)
+        return await write(self, opened, op, batch, **how)
 
-    monkeypatch.setattr(Connection, "write", failing)
+    monkeypatch.setattr(Writer, "write", failing)
     with pytest.raises(nyala.PartlyChanged) as caught:
         table.delete_where("true")
     assert caught.value.result.after == ""

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pyarrow as pa
@@ -10,26 +9,10 @@ import pytest
 
 import nyala
 from nyala.common.errors import InvalidArgument, NotFound
+from tests.cluster.support.loops import on_loop, one_turn
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 HASHED = nyala.Partition(hash=[nyala.Hash(["k"], 3)])
-
-
-def on_loop(cluster: Any, work: Callable[[Any], Awaitable[None]]) -> None:
-    """Run a coroutine with a client of its own loop."""
-
-    async def main() -> None:
-        async with await nyala.aio.connect(cluster.masters) as client:
-            await work(client)
-
-    asyncio.run(main())
-
-
-async def one_turn() -> None:
-    """Let the loop run everything else that is ready."""
-    turn = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(turn.set_result, None)
-    await turn
 
 
 def test_rows_written_on_a_loop_are_looked_up_and_scanned(cluster):
@@ -204,34 +187,5 @@ def test_changes_are_read_and_followed_and_sql_reads_on_the_loop(cluster):
             assert feed.position > begin
         found = await client.sql("select max(k) as k from aio_feed")
         assert found.to_pylist() == [{"k": 2}]
-
-    on_loop(cluster, work)
-
-
-def test_transaction_on_a_loop_commits_at_the_end_of_its_block_or_not_at_all(cluster):
-    async def work(client):
-        table = await client.create_table("aio_txn", SCHEMA, ["k"], HASHED)
-        async with client.transaction() as txn:
-            await table.upsert([{"k": k, "v": "a"} for k in range(4)], txn=txn)
-            assert await table.count() == 0
-        assert txn.commit_time
-        assert await table.count() == 4
-        with pytest.raises(InvalidArgument, match="is committed"):
-            await table.upsert([{"k": 9, "v": "a"}], txn=txn)
-
-        async def failing():
-            async with client.transaction() as other:
-                await table.delete([{"k": 1}], txn=other)
-                raise ZeroDivisionError
-
-        async def late():
-            async with asyncio.timeout(0.2), client.transaction() as other:
-                await table.delete([{"k": 2}], txn=other)
-                await asyncio.Event().wait()
-
-        for work, error in ((failing, ZeroDivisionError), (late, TimeoutError)):
-            with pytest.raises(error):
-                await work()
-        assert await table.count() == 4
 
     on_loop(cluster, work)

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from nyala.client.write.pending_call import Signal
+from nyala.client.caller import finished
+from nyala.client.thread_caller import ThreadSignal
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.loop_thread import LoopThread
 
@@ -13,15 +14,15 @@ def test_hand_over_delivers_once_in_order_per_thread():
     loop = LoopThread("test")
     arrived: list[tuple[int, int]] = []
 
-    def take(item: tuple[int, int, Signal]) -> None:
+    def take(item: tuple[int, int, ThreadSignal]) -> None:
         arrived.append(item[:2])
         item[2].set()
 
     def work(number: int) -> None:
         for turn in range(200):
-            bell = Signal()
+            bell = ThreadSignal(loop)
             loop.hand_over(take, (number, turn, bell))
-            loop.wait(bell.wait)
+            finished(bell.wait())
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
     for thread in threads:

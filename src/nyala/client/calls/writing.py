@@ -1,35 +1,34 @@
-"""Writes as coroutines on the client's loop: one batch, or a stream of them."""
+"""Writes as coroutines over a `Caller`: one batch, or a stream of them."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
+from operator import methodcaller
 
 import pyarrow as pa
 
+from nyala.client.caller import Caller
 from nyala.client.calls.rows import PreparedRows
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
-from nyala.client.results import WriteResult
+from nyala.client.results import PartlyWritten, WriteResult
 from nyala.client.write.pending_call import Written
 from nyala.client.write.staging import PartStage
-from nyala.client.write.upload import Upload
-from nyala.env.tasks import Lane
+from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown
 
 INLINE_ROWS = 1_000
 """Most dicts that are converted on the loop's own thread: they take a few milliseconds."""
 
-Fetch = Callable[[], Awaitable[pa.RecordBatch | None]]
-"""Return the next batch of a write; None: there are no more."""
-
 
 async def write_rows(
-    core: ClientCore, table: OpenTable, rows: PreparedRows, stage: PartStage | None
+    core: ClientCore, caller: Caller, table: OpenTable, rows: PreparedRows, stage: PartStage | None
 ) -> WriteResult:
     """Write rows, and return when they are durable; raises as `Table.upsert`.
 
-    Data of more than `INLINE_ROWS` rows are converted, and the pieces of a stream are fetched, in the lane
-    COMPUTE.
+    A coroutine has data of more than `INLINE_ROWS` rows converted, and the pieces of a stream fetched, in a
+    thread.
 
     Args:
         core: the client.
+        caller: makes the call.
         table: written to.
         rows: the rows.
         stage: part of a transaction in which they are staged; None: they take effect.
@@ -37,52 +36,75 @@ async def write_rows(
     made = None
     if rows.in_memory:
         few = isinstance(rows.data, list | tuple) and len(rows.data) <= INLINE_ROWS
-        made = rows.converted() if few else await core.env.tasks.run(Lane.COMPUTE, rows.converted)
-    timeout_ms = core.options.timeout_ms
+        made = rows.converted() if few else await caller.compute(rows.converted)
     if made is not None and len(made) == 1 and not rows.watch.active and stage is None:
         done = await core.session.write(
-            table, rows.op, made[0], all_or_nothing=rows.all_or_nothing, timeout_ms=timeout_ms
-        )
+            table, rows.op, made[0], all_or_nothing=rows.all_or_nothing,
+            timeout_ms=core.options.timeout_ms, caller=caller,
+        )  # fmt: skip
         return rows.result(done)
-    fetch = _fetcher(core, rows.batches(made))
+    batches, whole = rows.batches(made), rows.all_or_nothing
     with rows.watch:
-        begin = (stage or core.session).begin
-        upload = await begin(
-            table, rows.op, all_or_nothing=rows.all_or_nothing, timeout_ms=timeout_ms
-        )
         if stage is None:
-            return rows.result(await _upload(upload, fetch))
-        with stage.writing(table) as noted:
-            done = await _upload(upload, fetch)
+            return rows.result(await upload(core, caller, table, rows.op, batches, whole))
+        with stage.writing(table) as noted:  # a failure, and any row error, refuse the commit
+            done = await upload(core, caller, table, rows.op, batches, whole, stage)
             noted.append(done)
         return rows.result(done)
 
 
-def _fetcher(core: ClientCore, batches: Iterator[pa.RecordBatch]) -> Fetch:
-    async def fetch() -> pa.RecordBatch | None:
-        return await core.env.tasks.run(Lane.COMPUTE, next, batches, None)
-
-    return fetch
-
-
-async def _upload(upload: Upload, fetch: Fetch) -> Written:
-    """Write what `fetch` returns; raises as `Connection.upload`.
+async def upload(
+    core: ClientCore, caller: Caller, table: OpenTable, op: int, batches: Iterator[pa.RecordBatch],
+    all_or_nothing: bool, stage: PartStage | None = None,
+) -> Written:  # fmt: skip
+    """Write a stream of batches; the next one is fetched when the queue has room.
 
     Args:
-        upload: the write, which has begun.
-        fetch: returns the next batch.
+        core: the client.
+        caller: makes the call.
+        table: the open table.
+        op: a `WriteOp` of the wire.
+        batches: in order; read as there is room.
+        all_or_nothing: one failing row voids the others of its request.
+        stage: part of a transaction in which the rows are staged; None: they take effect.
+
+    Raises:
+        PartlyWritten, NyalaError: as `Upload.finish`; also when the batches end in an error of their own
+            after some were written.
+        Exception: what fetching a batch raised; nothing took effect.
+        KeyboardInterrupt, CancelledError: interrupted; its cause is PartlyWritten if rows are written, or may
+            be. What a handler of another signal raises has it too.
     """
+    begin, timeout_ms = (stage or core.session).begin, core.options.timeout_ms
+    work = await caller.change(
+        begin(table, op, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms)
+    )
     try:
         while True:
             try:
-                batch = await fetch()
+                batch = await caller.compute(next, batches, None)
             except Exception as err:  # of the caller's own making
-                failure = await upload.stop(err)
+                failure = await caller.change(work.stop(err))
                 if failure is err:
                     raise
                 raise failure from err
             if batch is None:
-                return await upload.finish()
-            await upload.take(batch)
-    finally:  # also when the caller is cancelled
-        upload.abandon()
+                return await caller.change(work.finish())
+            await caller.change(work.take(batch))
+    except NyalaError as err:
+        ended = isinstance(err, InvalidArgument | OutcomeUnknown) and caller.ended
+        if ended and not isinstance(err, PartlyWritten):
+            caller.join()  # until no task changes the outcome of a row
+            raise work.closed_error() from err
+        raise
+    except GeneratorExit:  # the coroutine is dropped, and cannot wait for anything
+        raise
+    except BaseException as err:  # Ctrl-C, another signal, or a cancellation
+        partly = await caller.change(work.interrupt(err))
+        if partly is err:
+            raise
+        partly.__cause__ = None
+        raise err from partly
+    finally:  # also when interrupted
+        if not caller.ended:
+            caller.hand_over(methodcaller("abandon"), work)

@@ -6,20 +6,21 @@ chunk, and what the scan reads ahead. A hold keeps the snapshot readable; after 
 expires, for the call that continues.
 """
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from nyala.client.caller import Caller
+from nyala.client.calls.scanning import Scanning
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.connection import Connection
+from nyala.client.core import ClientCore
 from nyala.client.hold import Holding
 from nyala.client.modify.results import ChangeResult, PartlyChanged
 from nyala.client.read.ordered_merge import last_key
 from nyala.client.read.read_spec import ReadSpec, key_names
 from nyala.client.results import PartlyWritten
-from nyala.client.scan import Scan
 from nyala.client.write.watch import Watch
 from nyala.common.errors import InvalidArgument, NyalaError, has_no_effect
 from nyala.common.predicate import Predicate
@@ -70,7 +71,8 @@ class Modification:
     """One delete or update by predicate.
 
     Args:
-        connection: runs the requests.
+        core: the client.
+        caller: makes the call.
         table: the table.
         where: selects the rows.
         change: their change.
@@ -78,14 +80,11 @@ class Modification:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        table: OpenTable,
-        where: Predicate,
-        change: RowChange,
+        self, core: ClientCore, caller: Caller, table: OpenTable, where: Predicate, change: RowChange,
         watch: Watch,
-    ) -> None:
-        self._connection = connection
+    ) -> None:  # fmt: skip
+        self._core = core
+        self._caller = caller
         self._table = table
         self._schema: Schema = table.schema
         self._where = where
@@ -95,7 +94,7 @@ class Modification:
         self._errors = pa.schema([*fields, ("code", pa.string()), ("message", pa.string())])
         self._so_far = ChangeResult(0, 0, 0, 0, self._errors.empty_table(), 0, 0, "")
 
-    def run(self, at: int | None, after: bytes) -> ChangeResult:
+    async def run(self, at: int | None, after: bytes) -> ChangeResult:
         """Change the rows that the predicate selects.
 
         Args:
@@ -106,57 +105,60 @@ class Modification:
             PartlyChanged: some rows are changed, or may be, others not.
             NyalaError: nothing took effect.
         """
-        self._table = self._connection.run(self._fixed())
-        holding = self._hold(at)
+        self._table = await self._caller.run(self._fixed())
+        holding = await self._hold(at)
         self._so_far = replace(self._so_far, at=holding.at, after=after.hex())
         spec = ReadSpec(
             columns=self._change.reads, where=self._where, at=holding.at, ordered=True, after=after
         )
-        chunks = _chunks(Scan(self._connection, self._table, spec).to_batches())
+        rows = Scanning(self._core, self._table, spec).batches()
+        chunks = _chunks(self._caller.iterate(rows))
         try:
             with self._watch:
-                for chunk in chunks:
-                    self._write(chunk)
+                async for chunk in chunks:
+                    await self._write(chunk)
                     if holding.left_ms() < HOLD_MS // 2:
-                        ending, holding = holding, self._hold(holding.at)
-                        self._release(ending)
+                        ending, holding = holding, await self._hold(holding.at)
+                        await self._release(ending)
                     if self._watch.stopped():
                         self._so_far = replace(self._so_far, stopped=True)
                         break
             if not self._so_far.stopped:
-                self._release(holding)
+                await self._release(holding)
         except Exception as err:  # also of the caller's own function that shows progress
             if self._so_far.matched or not has_no_effect(err):
                 why = err.message if isinstance(err, NyalaError) else repr(err)
                 raise self._ended_early(why) from err
-            self._release(holding)
+            await self._release(holding)
             raise
-        except BaseException as err:  # Ctrl-C, or what another signal's handler raises
+        except BaseException as err:  # Ctrl-C, another signal, or a cancellation
             raise err from self._ended_early("interrupted")
         finally:
-            chunks.close()
+            await chunks.aclose()
         return self._so_far
 
     async def _fixed(self) -> OpenTable:
         """Return a copy of the table whose columns stay as they are, whatever another thread alters."""
         return replace(self._table, schema=self._schema)
 
-    def _hold(self, at: int | None) -> Holding:
-        core = self._connection.core
-        return self._connection.acquire(
-            lambda: core.hold(self._table, at, HOLD_MS), Holding.release
+    async def _hold(self, at: int | None) -> Holding:
+        return await self._caller.acquire(
+            lambda: self._core.hold(self._table, at, HOLD_MS), Holding.release
         )
 
-    def _release(self, holding: Holding) -> None:
+    async def _release(self, holding: Holding) -> None:
         # Closed by another thread: what was changed stays, and the hold expires.
         with suppress(NyalaError):
-            self._connection.finish(holding.release())
+            await self._caller.finish(holding.release())
 
-    def _write(self, chunk: pa.RecordBatch) -> None:
+    async def _write(self, chunk: pa.RecordBatch) -> None:
         """Write a chunk, and add its outcome."""
-        done, now = self._so_far, self._change.rows(chunk)
+        done, now = self._so_far, await self._caller.compute(self._change.rows, chunk)
         try:
-            written = self._connection.write(self._table, self._change.op, now, False)
+            written = await self._core.session.write(
+                self._table, self._change.op, now, all_or_nothing=False,
+                timeout_ms=self._core.options.timeout_ms, caller=self._caller,
+            )  # fmt: skip
         except PartlyWritten as err:
             timestamp = max(done.timestamp, err.timestamp)
             self._so_far = replace(
@@ -201,18 +203,21 @@ class Modification:
         )
 
 
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+async def _chunks(
+    batches: AsyncGenerator[pa.RecordBatch, None],
+) -> AsyncGenerator[pa.RecordBatch, None]:
     """Combine small batches, and cut large ones."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
-        for first in range(0, batch.num_rows, CHUNK_ROWS):
-            piece = batch.slice(first, CHUNK_ROWS)
-            if held and (rows + piece.num_rows > CHUNK_ROWS or size + piece.nbytes > CHUNK_BYTES):
-                yield pa.concat_batches(held)
-                held, rows, size = [], 0, 0
-            held.append(piece)
-            rows += piece.num_rows
-            size += piece.nbytes
+    async with aclosing(batches):
+        async for batch in batches:
+            for first in range(0, batch.num_rows, CHUNK_ROWS):
+                piece = batch.slice(first, CHUNK_ROWS)
+                size += piece.nbytes
+                if held and (rows + piece.num_rows > CHUNK_ROWS or size > CHUNK_BYTES):
+                    yield pa.concat_batches(held)
+                    held, rows, size = [], 0, piece.nbytes
+                held.append(piece)
+                rows += piece.num_rows
     if held:
         yield pa.concat_batches(held)

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
+from nyala.client.caller import Caller
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.connection import Connection
+from nyala.client.core import ClientCore
 from nyala.client.modify.modification import Modification, RowChange, parse_after
 from nyala.client.modify.results import ChangeResult
 from nyala.client.modify.values import Assignments
@@ -31,8 +32,9 @@ class ModifyArguments(TypedDict, total=False):
     stop: threading.Event | None
 
 
-def delete_rows(
-    connection: Connection,
+async def delete_rows(
+    core: ClientCore,
+    caller: Caller,
     table: OpenTable,
     where: str,
     txn: StagingTarget | None,
@@ -41,14 +43,15 @@ def delete_rows(
     """Delete rows; raises and returns as `Table.delete_where`.
 
     Args:
-        connection: runs the requests.
+        core: the client.
+        caller: makes the call.
         table: the table.
         where: text of the predicate.
         txn: transaction in which the delete is staged, or a part of one; None: it takes effect.
         how: snapshot, position, progress, and the request to stop.
     """
     _check_names("delete_where", how)
-    stage = part_of(connection.core, txn)
+    stage = part_of(core, txn)
     if stage is not None:
         _check_text(where)
         if given := [n for n, value in how.items() if value not in (None, False)]:
@@ -56,16 +59,17 @@ def delete_rows(
                 f"a delete with txn= selects rows when the transaction commits, so {given[0]}= has no "
                 "meaning; leave it out"
             )
-        connection.change(stage_delete(connection.core, table, where, stage))
+        await caller.change(stage_delete(core, table, where, stage))
         return None
     watch = _watch(how, f"delete from {table.name}")
     selected = _predicate(where, table.schema)
     change = RowChange(pb.DELETE, "deleted", tuple(key_names(table.schema)), lambda rows: rows)
-    return _run(Modification(connection, table, selected, change, watch), how)
+    return await _run(Modification(core, caller, table, selected, change, watch), how)
 
 
-def update_rows(
-    connection: Connection,
+async def update_rows(
+    core: ClientCore,
+    caller: Caller,
     table: OpenTable,
     where: str,
     values: Mapping[str, Any],
@@ -74,7 +78,8 @@ def update_rows(
     """Update rows; raises as `Table.update_where`.
 
     Args:
-        connection: runs the requests.
+        core: the client.
+        caller: makes the call.
         table: the table.
         where: text of the predicate.
         values: new value by column.
@@ -85,7 +90,7 @@ def update_rows(
     selected = _predicate(where, table.schema)
     assigned = Assignments(table.schema, values)
     change = RowChange(pb.UPDATE, "updated", assigned.reads, assigned.apply)
-    return _run(Modification(connection, table, selected, change, watch), how)
+    return await _run(Modification(core, caller, table, selected, change, watch), how)
 
 
 def _check_names(call: str, how: ModifyArguments) -> None:
@@ -98,11 +103,11 @@ def _watch(how: ModifyArguments, label: str) -> Watch:
     return Watch(how.get("progress", False), how.get("stop"), label)
 
 
-def _run(work: Modification, how: ModifyArguments) -> ChangeResult:
+async def _run(work: Modification, how: ModifyArguments) -> ChangeResult:
     at, after = how.get("at"), how.get("after")
     if after and at is None:
         raise InvalidArgument("after= belongs to a snapshot; pass at= of the same result too")
-    return work.run(None if at is None else max(1, as_stamp(at)), parse_after(after))
+    return await work.run(None if at is None else max(1, as_stamp(at)), parse_after(after))
 
 
 def _predicate(where: Any, schema: Schema) -> Predicate:

@@ -4,13 +4,14 @@ The first try is one message on a long-lived stream (`get_streams.py`). After a 
 scan token like any other read, which finds its leader by itself until the deadline.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from nyala.client.caller import Caller, OnLoop
 from nyala.client.cluster.tablet_cache import (
     LOOKUP_TIMEOUT_MS,
     OpenTable,
@@ -113,12 +114,14 @@ class PointGetter:
         self._locations = locations
         self._clock = clock
         self._reader = reader
+        self._on_loop = OnLoop(env.tasks)
         self.lookups = GetStreams(env)
         self._shapes: dict[tuple[str, int, tuple[str, ...] | None], RowShape] = {}
 
     async def get(
         self, table: OpenTable, tablet: TabletLocation, keys: Sequence[bytes],
         batch: Callable[[], pa.RecordBatch], columns: tuple[str, ...] | None, timeout_ms: int,
+        caller: Caller | None = None,
     ) -> Rows:  # fmt: skip
         """Look up keys of one tablet, linearizably: few on the stream to its leader, more by scan token.
 
@@ -129,26 +132,27 @@ class PointGetter:
             batch: makes the same keys as a batch, for a scan token.
             columns: those wanted; None: all.
             timeout_ms: for all of it.
+            caller: makes the call; None: a coroutine on the loop.
 
         Returns:
             The row of each key, or None.
         """
+        caller = caller or self._on_loop
         attempts = Attempts(self._env, timeout_ms)
         known: NyalaError | None = None
         if len(keys) <= MAX_KEYS:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            wanted = self.point_read(
-                table, tablet, keys, columns,
-                lambda: None if done.done() else done.set_result(None),  # cancelled meanwhile
-            )  # fmt: skip
-            self.try_leader(wanted, timeout_ms)
-            await done
+            done = caller.signal()
+            wanted = self.point_read(table, tablet, keys, columns, done.set)
+            caller.hand_over(partial(self.try_leader, timeout_ms=timeout_ms), wanted)
+            await done.wait()
             if wanted.error is None:
                 return wanted.rows()
             if not is_retryable(wanted.error):
                 raise wanted.error
             known = wanted.error
-        return await self.retry_via_scan(table, tablet, batch(), columns, attempts, known)
+        return await caller.run(
+            self.retry_via_scan(table, tablet, batch(), columns, attempts, known)
+        )
 
     def point_read(
         self, table: OpenTable, tablet: TabletLocation, keys: Sequence[bytes],

@@ -1,5 +1,7 @@
 """An open transaction as coroutines: its state, commit and abort."""
 
+import asyncio
+
 from nyala.client.core import ClientCore
 from nyala.client.transactions.outcome import Committed
 from nyala.client.transactions.staged_parts import OWN_PART, StagedParts
@@ -55,7 +57,10 @@ class OpenTransaction:
         return self._parts.part(OWN_PART)
 
     async def commit(self) -> int:
-        """Commit, and return the commit time; see `Transaction.commit`."""
+        """Commit, and return the commit time; see `Transaction.commit`.
+
+        If it is cancelled the outcome is unknown, as its note says; `abort` settles it.
+        """
         self.check()
         try:
             parts = self._parts.named()
@@ -71,7 +76,8 @@ class OpenTransaction:
         else:
             try:
                 self.committed = await self._parts.coordination.commit(parts)
-            except OutcomeUnknown:
+            except (OutcomeUnknown, asyncio.CancelledError) as err:
+                self._note_unknown(err)
                 raise
             except NyalaError:
                 self._drop_later()
@@ -83,17 +89,39 @@ class OpenTransaction:
 
     async def abort(self) -> bool:
         """End the transaction without effect; see `Transaction.abort`."""
-        asked, self.ended = (
-            bool(self.ended) or self._resumed,
-            f"transaction {self.id} was aborted",
-        )
+        asked = bool(self.ended) or self._resumed
+        self.ended = f"transaction {self.id} is being aborted"
         self._parts.end(self.ended)
         known = [p for p in self._parts.known() if p.tablets]
         if asked and known:  # a master may have been asked to commit it
-            self.committed = await self._parts.coordination.abort(known)
-        if self.committed is None:
+            try:
+                self.committed = await self._parts.coordination.abort(known)
+            except (OutcomeUnknown, asyncio.CancelledError) as err:
+                self._note_unknown(err)
+                raise
+        if self.committed is not None:
+            self.ended = f"transaction {self.id} is committed"
+            return False
+        self.ended = f"transaction {self.id} was aborted"
+        try:
             await self._parts.drop()
-        return self.committed is None
+        except asyncio.CancelledError:
+            self._drop_later()
+            raise
+        return True
+
+    def _note_unknown(self, err: BaseException) -> None:
+        """Note that a master may have been asked to commit it and has not answered.
+
+        Args:
+            err: what ended the wait for the answer; a cancellation gets the note.
+        """
+        self.ended = (
+            f"transaction {self.id} may be committed, or may yet be: a commit was asked for, and there is no "
+            "answer; abort() tells whether it is committed, and ends it if it is not"
+        )
+        if isinstance(err, asyncio.CancelledError):
+            err.add_note(self.ended)
 
     def _drop_later(self) -> None:
         tasks = self._core.env.tasks

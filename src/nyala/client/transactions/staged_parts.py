@@ -54,6 +54,8 @@ class StagedParts:
             Forbidden, InvalidArgument: it has none. TimedOut: no master led in time.
         """
         stage_s = await self.coordination.ready()
+        if self._ended:  # meanwhile
+            return
         work = self._keep(stage_s, timeout_s)
         self._keeping = self._core.env.tasks.spawn(work, "keep a transaction alive")
 

@@ -1,10 +1,8 @@
 """A pending write of few rows: the caller's rows and their outcome.
 
-A caller is a coroutine or a thread, and gets exactly one outcome. Used on the client's loop, except
-for `wait`.
+A caller is a coroutine or a thread, and gets exactly one outcome. Used on the client's loop.
 """
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -74,21 +72,3 @@ class Call:
         if self.error is not None:
             raise self.error
         return self.result
-
-
-class Signal:
-    """An event that one thread waits for, cheaper than a future and its condition."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def set(self) -> None:
-        """Set the event. Called once, from any thread."""
-        self._lock.release()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for at most so many seconds; return whether the event was set."""
-        return self._lock.acquire(timeout=seconds)

@@ -1,10 +1,10 @@
 """Writes of one client: small ones are coalesced, larger ones are cut into batches (`batcher.py`)."""
 
-import asyncio
 from collections.abc import Callable
 
 import pyarrow as pa
 
+from nyala.client.caller import Caller, OnLoop
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.write import coalescer, request_size
@@ -15,8 +15,10 @@ from nyala.client.write.put_streams import PutStreams
 from nyala.client.write.sequencer import Sequencer, Sequences
 from nyala.client.write.staging import StageSession
 from nyala.client.write.upload import Upload
+from nyala.client.write.waiting import closed_meanwhile
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
+from nyala.env.loop_thread import ClosedDuringCall
 from nyala.wire.proto import nyala_pb2 as pb
 
 __all__ = ["BatchLimits", "Writer"]
@@ -37,6 +39,7 @@ class Writer:
         since: int = 0,
     ) -> None:
         self._env = env
+        self._on_loop = OnLoop(env.tasks)
         self._clock = clock
         self.streams = PutStreams(env)
         self.sequences = Sequences(keep_results=keep_results)
@@ -78,15 +81,12 @@ class Writer:
         return Call(table, op, batch, size, deadline_us, on_done)
 
     async def write(
-        self,
-        table: OpenTable,
-        op: int,
-        batch: pa.RecordBatch,
-        *,
-        all_or_nothing: bool,
-        timeout_ms: int,
-    ) -> Written:
+        self, table: OpenTable, op: int, batch: pa.RecordBatch, *,
+        all_or_nothing: bool, timeout_ms: int, caller: Caller | None = None,
+    ) -> Written:  # fmt: skip
         """Write one batch of rows whose columns have the table's types.
+
+        A small batch may share a request with those of other callers.
 
         Args:
             table: the open table.
@@ -94,24 +94,28 @@ class Writer:
             batch: columns by name, every key column among them.
             all_or_nothing: per tablet and batch of `BatchLimits`: one failing row voids the rest.
             timeout_ms: maximum time between two acknowledged batches.
+            caller: makes the call; None: a coroutine on the loop.
 
         Raises:
             PartlyWritten: some rows are acknowledged, or may have taken effect, others not.
             OutcomeUnknown: all rows went in one request, and it may have taken effect.
             NyalaError: nothing took effect.
         """
-        completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        caller = caller or self._on_loop
+        done = caller.signal()
         call = self.small(
-            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms,
-            on_done=lambda: None if completed.done() else completed.set_result(None),
-        )  # fmt: skip
+            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, on_done=done.set
+        )
         if call is None:
-            return await self._bulk.write(table, op, batch, all_or_nothing, timeout_ms)
-        self.combiner.take(call)
+            bulk = self._bulk.write(table, op, batch, all_or_nothing, timeout_ms)
+            return await caller.change(bulk)
         try:
-            await completed
+            caller.hand_over(self.combiner.take, call)
+            await done.wait()
+        except ClosedDuringCall as err:
+            raise closed_meanwhile(sent=call.sent) from err
         finally:
-            call.over = True  # also when this caller is cancelled: rows not sent yet are dropped
+            call.over = True  # also when interrupted or cancelled: rows not sent yet are dropped
         return call.outcome()
 
     async def begin(

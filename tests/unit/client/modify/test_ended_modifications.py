@@ -1,11 +1,13 @@
 """Ends of deletes and updates by predicate: what an error says, and what is still held after it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from nyala.client.caller import finished
+from nyala.client.core import ClientOptions
 from nyala.client.modify import modification
 from nyala.client.modify.modification import Modification, RowChange
 from nyala.client.modify.results import ChangeResult, PartlyChanged
@@ -19,6 +21,7 @@ from nyala.common.predicate import FALSE
 from nyala.env.loop_thread import ClosedDuringCall
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.client_bulk import SCHEMA, opened
+from tests.unit.client.support.immediate import Immediate
 
 CHUNKS = 3
 ONE = pa.record_batch([pa.array([0]), pa.array([0])], names=["k", "v"])
@@ -39,48 +42,45 @@ class Holding:
         self._released.append(self.at)
 
 
-class Client:
-    """A connection and its core in one: chunks of one row are read, and each write is acknowledged."""
+class Client(Immediate):
+    """A caller and the client's core in one: chunks of one row are read, and each write is acknowledged."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, on_write: Callable[[int], object]) -> None:
-        self.core = self
         self.table = opened()
         self.released: list[int] = []
         self.names: list[str] = []
         self.closed = False
         self._on_write = on_write
         monkeypatch.setattr(modification, "CHUNK_ROWS", 1)
-        monkeypatch.setattr(modification, "Scan", lambda *_: self)
+        self.options = ClientOptions()
+        self.session = self
+        monkeypatch.setattr(modification, "Scanning", lambda *_: self)
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+    async def batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         for n in range(CHUNKS):
             yield pa.record_batch([pa.array([n]), pa.array([n])], names=["k", "v"])
 
     async def hold(self, _table: Any, _at: Any, _ttl_ms: int) -> Holding:
         return Holding(self.released)
 
-    def run(self, work: Any) -> Any:
+    async def run(self, work: Any) -> Any:
         if self.closed:
             work.close()
             raise ClosedDuringCall("the client was closed during this call")
-        with pytest.raises(StopIteration) as ended:
-            work.send(None)
-        return ended.value.value
+        return await work
 
     finish = run
 
-    def acquire(self, begin: Callable[[], Any], _release: Any) -> Any:
-        return self.run(begin())
-
-    def write(self, table: Any, _op: int, batch: pa.RecordBatch, _whole: bool) -> Written:
+    async def write(self, table: Any, _op: int, batch: pa.RecordBatch, **_how: Any) -> Written:
         self._on_write(batch.column("k")[0].as_py())
         self.names.append(table.schema.by_id[SCHEMA.column("v").id].name)
         return Written(batch.num_rows, [], 5)
 
     def modify(self, progress: Any = False) -> ChangeResult:
         change = RowChange(pb.UPDATE, "updated", ("k", "v"), lambda rows: rows)
-        connection: Any = self
-        return Modification(connection, self.table, FALSE, change, Watch(progress)).run(None, b"")
+        core: Any = self
+        call = Modification(core, core, self.table, FALSE, change, Watch(progress))
+        return finished(call.run(None, b""))
 
 
 def test_error_of_the_function_that_shows_progress_tells_how_far_the_call_came(monkeypatch):

@@ -1,6 +1,5 @@
 """Input of writes: data in memory is checked as a whole, a stream is written while it is read."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
@@ -8,38 +7,49 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from nyala.client.core import ClientOptions
 from nyala.client.results import PartlyWritten
 from nyala.client.table import Table
 from nyala.client.write.pending_call import Written
 from nyala.common.errors import InvalidArgument, SchemaMismatch, TimedOut
 from tests.unit.client.support.client_bulk import opened
+from tests.unit.client.support.immediate import Immediate
 
 ROWS = [{"k": n, "v": -n} for n in range(5)]
 WHOLE = pa.table({"k": range(5), "v": [-n for n in range(5)]})
 
 
 class Connection:
-    """Receives batches; records how far its source has been read at each."""
+    """A connection, its core and each upload in one: records the batches."""
 
     def __init__(self) -> None:
+        self.caller = Immediate()
+        self.core = self.session = self
+        self.options = ClientOptions()
         self.rows: list[dict[str, Any]] = []
         self.whole: list[int] = []
         self.streamed: list[int] = []
 
-    def write(self, table: Any, op: int, batch: pa.RecordBatch, all_or_nothing: bool) -> Written:
+    async def write(self, table: Any, op: int, batch: pa.RecordBatch, **_how: Any) -> Written:
         self.whole.append(batch.num_rows)
         self.rows += batch.to_pylist()
         return Written(batch.num_rows, [], 7)
 
-    def upload(
-        self, table: Any, op: int, batches: Iterator[pa.RecordBatch], all_or_nothing: bool
-    ) -> Written:
-        total = 0
-        for batch in batches:
-            self.streamed.append(batch.num_rows)
-            self.rows += batch.to_pylist()
-            total += batch.num_rows
-        return Written(total, [], 7)
+    async def begin(self, table: Any, op: int, **_how: Any) -> "Connection":
+        return self
+
+    async def take(self, batch: pa.RecordBatch) -> None:
+        self.streamed.append(batch.num_rows)
+        self.rows += batch.to_pylist()
+
+    async def finish(self) -> Written:
+        return Written(sum(self.streamed), [], 7)
+
+    async def stop(self, why: BaseException) -> BaseException:
+        return why
+
+    def abandon(self) -> None:
+        """Do nothing: no request is in flight."""
 
 
 def table() -> tuple[Table, Any]:
@@ -106,15 +116,18 @@ def test_stream_is_read_only_as_fast_as_written():
 
     writes, connection = table()
 
-    def upload(table: Any, op: int, batches: Any, whole: bool) -> Written:
-        next(batches)
-        next(batches)
-        assert len(fetched) == 2
-        raise TimedOut("no leader took it")
+    taken = []
 
-    connection.upload = upload
+    async def take(batch: pa.RecordBatch) -> None:
+        taken.append(batch)
+        if sum(b.num_rows for b in taken) == 4:
+            assert len(fetched) == 2
+            raise TimedOut("no leader took it")
+
+    connection.take = take
     for data in (source(), pa.RecordBatchReader.from_batches(WHOLE.schema, source())):
         fetched.clear()
+        taken.clear()
         with pytest.raises(TimedOut):
             writes.upsert(data)
 
