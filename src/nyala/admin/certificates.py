@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nyala.admin.authorities import AuthorityUpkeep
 from nyala.client.cluster.masters import Masters
 from nyala.common.errors import Corrupt, NyalaError
 from nyala.env.env import Env
@@ -43,6 +44,7 @@ class CertificateUpkeep:
         credentials: of the server.
         directory: its data directory.
         masters: returns the public addresses of the masters that it knows.
+        authorities: upkeep of the authorities that it trusts.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class CertificateUpkeep:
         credentials: Credentials,
         directory: str,
         masters: Callable[[], Sequence[str]],
+        authorities: AuthorityUpkeep,
     ) -> None:
         self._env = env
         self._credentials = credentials
         self._revoked = Path(directory, REVOKED_FILE)
         self._addresses = masters
+        self._authorities = authorities
         self._masters: Masters | None = None
         self._rules_us = 0
         self._said = ""
@@ -85,7 +89,7 @@ class CertificateUpkeep:
         while True:
             if self._credentials.refresh():
                 log.info("the credentials were read again: %s", self._credentials.files.cert)
-            for step in (self.learn_rules, self.renew_if_due):
+            for step in (self.learn_authorities, self.learn_rules, self.renew_if_due):
                 try:
                     await step()
                 except (NyalaError, OSError) as err:  # no leader, or a full disk: tried again
@@ -94,6 +98,10 @@ class CertificateUpkeep:
                     log.error("the certificates were not brought up to date", exc_info=bug)
             self._expire_grants()
             await self._env.tasks.sleep_ms(INTERVAL_MS)
+
+    async def learn_authorities(self) -> None:
+        """Report to the leader master, and trust the authorities that it names. Raises as the upkeep."""
+        await self._authorities.learn(self._ask)
 
     async def learn_rules(self) -> None:
         """Ask the leader master for grants and revoked certificates, and put those that are new in force.
@@ -129,18 +137,20 @@ class CertificateUpkeep:
             log.warning("grants of users are not in force, since no leader master answers")
 
     async def renew_if_due(self) -> None:
-        """Renew the certificate of this server if two thirds of its life have passed.
+        """Renew the certificate of this server after two thirds of its life, or for a new authority.
 
         Raises:
             NyalaError: no leader answers, or it refuses.
             OSError: the new certificate was not written.
         """
         files, own = self._credentials.files, identity_of_pem(self._credentials.pem.cert)
-        if self._env.clock.wall_us() < own.renewal_s * 1_000_000:
+        outdated = self._authorities.outdated
+        if self._env.clock.wall_us() < own.renewal_s * 1_000_000 and not outdated:
             return
         if own.principal.server_uuid is None or files.cert != files.key:
+            why = "is of the old authority" if outdated else "ends soon"
             self._say(
-                f"the certificate {files.cert} ends soon, and was not issued by a master, so that it is not "
+                f"the certificate {files.cert} {why}, and was not issued by a master, so that it is not "
                 "renewed by itself: make a new one (nyala cert server)"
             )
             return

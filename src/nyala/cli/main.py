@@ -30,7 +30,7 @@ from nyala.cli.backups import backup, restore
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
-from nyala.cli.security import audit, cert, grants, join, login, token, user, web
+from nyala.cli.security import audit, ca, cert, grants, join, login, token, user, web
 from nyala.cli.suggest import Tree
 from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
@@ -47,6 +47,7 @@ app.command("down")(local.down)
 app.command("web")(web.web)
 app.command("init")(cert.init)
 app.add_typer(cert.app, name="cert")
+app.add_typer(ca.app, name="ca")
 app.add_typer(token.app, name="token")
 user.app.add_typer(grants.app)
 app.add_typer(user.app, name="user")

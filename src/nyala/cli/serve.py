@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import uvloop
 
 from nyala.admin.auditing import Auditor
+from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
 from nyala.admin.certificates import CertificateUpkeep, join_port
 from nyala.cli.output import describe_os_error
 from nyala.cli.security.network import PRIVATE, Network
@@ -27,6 +28,8 @@ from nyala.env.rpc import Handlers
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
 from nyala.replica.host import ReplicaHost
+from nyala.security.authorities.keyring import Keyring
+from nyala.security.credentials import Credentials
 from nyala.security.tables.grants import TableRef
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
@@ -125,6 +128,7 @@ def run_master(config: MasterConfig, network: Network) -> int:
         config.options,
         network,
         config.dir,
+        config.keys,
     )
 
 
@@ -151,6 +155,7 @@ def _run(
     options: Options,
     network: Network,
     directory: str,
+    keys: Keyring | None = None,
 ) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
@@ -159,7 +164,7 @@ def _run(
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
-        uvloop.run(_serve(role, make, addresses, options, network, directory))
+        uvloop.run(_serve(role, make, addresses, options, network, directory, keys))
     except NyalaError as err:
         log.error("%s", err)
         print(f"nyala {role}: {err.message}", file=sys.stderr)
@@ -178,6 +183,7 @@ async def _serve(
     options: Options,
     network: Network,
     directory: str,
+    keys: Keyring | None,
 ) -> None:
     credentials = network.credentials
     limits = RpcLimits(unread_ms=options.reader_silent_ms)
@@ -195,7 +201,7 @@ async def _serve(
     audit, upkeep = None, None
     if credentials is not None:
         audit = Auditor(env, directory)
-        upkeep = CertificateUpkeep(env, credentials, directory, server.master_addresses)
+        upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
     grpc_server = GrpcServer(
         server.handlers(), network.listen_on(addresses.public), limits,
         RpcMetrics(env.clock, metrics.registry), credentials, audit, server.find_table,
@@ -230,6 +236,17 @@ async def _serve(
     finally:
         for close in reversed(closing):
             await close()
+
+
+def _upkeep(
+    env: Env, credentials: Credentials, role: str, server: ServerProcess, address: str, directory: str,
+    keys: Keyring | None,
+) -> CertificateUpkeep:  # fmt: skip
+    def reporting() -> ReportingServer:
+        return ReportingServer(role, str(server.uuid), address)
+
+    authorities = AuthorityUpkeep(env, credentials, reporting, keys)
+    return CertificateUpkeep(env, credentials, directory, server.master_addresses, authorities)
 
 
 async def _wait_for_stop(server: ServerProcess) -> None:

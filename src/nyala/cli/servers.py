@@ -139,7 +139,7 @@ def master_run(
     masters = listed(master_addresses) or (address,)
     made = MasterConfig(
         dir, address, peer_address, web_address, masters, options,
-        network.authority(), join_address,
+        network.keys(), join_address,
     )  # fmt: skip
     raise typer.Exit(run_master(made, network))
 

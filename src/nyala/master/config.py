@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from nyala.common.options import Options
-from nyala.security.authority import Authority
+from nyala.security.authorities.keyring import Keyring
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class MasterConfig:
         master_addresses: public addresses of all masters, this one among them; the same list on each. Of one
             that is to be added: its own, and at least one of a master.
         options: options of the server.
-        authority: the certificate authority, with its key; None: this master does not sign.
+        keys: keys of the certificate authorities; None: this master does not sign.
         join_address: host:port of the port at which servers join, as they reach it; empty: none.
     """
 
@@ -28,5 +28,5 @@ class MasterConfig:
     web_address: str = ""
     master_addresses: tuple[str, ...] = ()
     options: Options = field(default_factory=Options)
-    authority: Authority | None = None
+    keys: Keyring | None = None
     join_address: str = ""

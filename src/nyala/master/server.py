@@ -24,6 +24,7 @@ from nyala.master.leader import MasterLeadership, Term
 from nyala.master.services import inspection
 from nyala.master.services.access import AccessService
 from nyala.master.services.accounts import AccountsService
+from nyala.master.services.authorities import AuthoritiesService
 from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.grants import GrantService
 from nyala.master.services.group import GroupService
@@ -115,6 +116,7 @@ class Master:
             AccessService(context, config),
             self._grants,
             AccountsService(context, config),
+            AuthoritiesService(context, config),
             GroupService(env, self.identity, self._open_host),
         )
 

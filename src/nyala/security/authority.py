@@ -19,10 +19,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from nyala.common.errors import AlreadyPresent, Corrupt, InvalidArgument, NotFound
 from nyala.security.identity import BACKDATED_S
-from nyala.security.principal import AccessRole, Principal, check_name
+from nyala.security.principal import SCHEME, AccessRole, Principal, check_name
 
 CA_CERTIFICATE = "ca.crt"
 CA_KEY = "ca.key"
+CA_LINKS = "ca.links"
+"""File with the links of an authority that replaced another one (`Authority`)."""
+AUTHORITY_NAME = "next"
 CA_DAYS = 3_650
 DAYS = 365
 MAX_DAYS = 3_650
@@ -38,11 +41,26 @@ class Authority:
     Args:
         certificate: its certificate.
         key: its private key.
+        link: its key certified by the authority before it, as PEM (`security/authorities/`); empty: there was
+            none. It follows each certificate that is issued, for those who trust the one before only.
     """
 
-    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    def __init__(
+        self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, link: bytes = b""
+    ) -> None:
         self._certificate = certificate
         self._key = key
+        self._link = link
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """Its certificate."""
+        return self._certificate
+
+    @property
+    def key(self) -> ec.EllipticCurvePrivateKey:
+        """Its private key."""
+        return self._key
 
     @property
     def cluster(self) -> str:
@@ -81,8 +99,9 @@ class Authority:
     def sign(
         self, holder: ec.EllipticCurvePublicKey, role: AccessRole, name: str,
         hosts: Sequence[str], valid: datetime.timedelta, issued_us: int | None = None,
+        serial: int | None = None,
     ) -> bytes:  # fmt: skip
-        """Return a new certificate of a public key, as PEM.
+        """Return a new certificate of a public key, and the link of this authority, as PEM.
 
         Args:
             holder: public key of its holder.
@@ -91,6 +110,7 @@ class Authority:
             hosts: of a server.
             valid: how long it is valid; it does not outlive the authority.
             issued_us: time of issue, since the epoch, which revocations are compared with; None: now.
+            serial: its serial number; None: a new one.
 
         Raises:
             InvalidArgument: a name or host that no certificate can carry.
@@ -110,7 +130,7 @@ class Authority:
             .subject_name(_name(str(principal)))
             .issuer_name(self._certificate.subject)
             .public_key(holder)
-            .serial_number(x509.random_serial_number())
+            .serial_number(serial or x509.random_serial_number())
             .not_valid_before(now - BACKDATED)
             .not_valid_after(ends)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -124,7 +144,7 @@ class Authority:
             )
             .sign(self._key, hashes.SHA256())
         )
-        return made.public_bytes(serialization.Encoding.PEM)
+        return made.public_bytes(serialization.Encoding.PEM) + self._link
 
 
 def create(directory: str, days: int = CA_DAYS) -> Authority:
@@ -142,103 +162,141 @@ def create(directory: str, days: int = CA_DAYS) -> Authority:
                 "accept its certificates; choose another folder"
             )
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.UTC)
-    subject = _name("nyala certificate authority")
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs=True), critical=True)
-        .add_extension(_own_key_id(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    authority = Authority(made, key)
+    authority = Authority(self_signed(key, days), key)
     write_private(folder / CA_KEY, key_pem(key))
     write_private(folder / CA_CERTIFICATE, authority.certificate_pem)
     return authority
 
 
-def load_beside(certificate: str) -> Authority | None:
-    """Return the authority whose key is beside its certificate; None: there is no `ca.key`.
+def self_signed(
+    key: ec.EllipticCurvePrivateKey, days: int = CA_DAYS, cluster: str = ""
+) -> x509.Certificate:
+    """Return the certificate of an authority, signed by its own key.
 
     Args:
-        certificate: file of the authority's certificate.
-
-    Raises:
-        Corrupt: its files cannot be read, or are not a pair.
-        InvalidArgument: others may read the key.
+        key: its private key.
+        days: how long it is valid.
+        cluster: cluster part of principals; empty: that of its key, as for the first authority of a cluster.
     """
-    folder = Path(certificate).parent
-    if not (folder / CA_KEY).exists():
-        return None
-    check_private(str(folder / CA_KEY))
-    return load(str(folder))
+    return certified(key.public_key(), key, days, cluster)
+
+
+def certified(
+    holder: ec.EllipticCurvePublicKey, signer: ec.EllipticCurvePrivateKey, days: int, cluster: str
+) -> x509.Certificate:
+    """Return a certificate of an authority's key.
+
+    All authorities have the same name. So a certificate of one by another counts as self-issued (RFC 5280),
+    which a path length of 0 permits.
+
+    Args:
+        holder: public key of the authority.
+        signer: private key that signs: its own, or that of the authority before it.
+        days: how long it is valid.
+        cluster: see `self_signed`.
+    """
+    now, subject = datetime.datetime.now(datetime.UTC), _name("nyala certificate authority")
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(holder)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs=True), critical=True)
+        .add_extension(_own_key_id(holder), critical=False)
+    )
+    if signer.public_key() != holder:
+        signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+        made = made.add_extension(signed_by, critical=False)
+    if cluster:
+        uri = x509.UniformResourceIdentifier(f"{SCHEME}://{cluster}/authority/{AUTHORITY_NAME}")
+        made = made.add_extension(x509.SubjectAlternativeName([uri]), critical=False)
+    return made.sign(signer, hashes.SHA256())
 
 
 def load(directory: str) -> Authority:
-    """Return the certificate authority of a folder.
+    """Return the certificate authority of a folder: that of the first certificate in `ca.crt`.
 
     Raises:
         NotFound: the folder has none.
-        Corrupt: its files cannot be read, or are not a pair.
+        Corrupt: its files cannot be read, or the key of the certificate is missing.
     """
     try:
-        certificate = Path(directory, CA_CERTIFICATE).read_bytes()
-        key = Path(directory, CA_KEY).read_bytes()
+        certificates = x509.load_pem_x509_certificates(Path(directory, CA_CERTIFICATE).read_bytes())
+        Path(directory, CA_KEY).stat()
+        keys = [read_key(path) for path in sorted(Path(directory).glob("ca*.key"))]
+        links = Path(directory, CA_LINKS)
+        linked = x509.load_pem_x509_certificates(links.read_bytes()) if links.exists() else []
     except FileNotFoundError as err:
         raise NotFound(
             f"{directory} has no certificate authority ({err.filename} does not exist); make one with: "
             f"nyala init {directory}"
         ) from err
-    try:
-        parsed, secret = (
-            x509.load_pem_x509_certificate(certificate),
-            serialization.load_pem_private_key(key, None),
-        )
-    except (ValueError, TypeError, UnsupportedAlgorithm) as err:
+    except ValueError as err:
         raise Corrupt(
             f"the certificate authority in {directory} cannot be read: {err}; restore its files from a backup"
         ) from err
-    if (
-        not isinstance(secret, ec.EllipticCurvePrivateKey)
-        or secret.public_key() != parsed.public_key()
-    ):
-        raise Corrupt(
-            f"{CA_KEY} in {directory} is not the key of {CA_CERTIFICATE}; restore both from the same backup"
-        )
-    return Authority(parsed, secret)
+    own = certificates[0].public_key()
+    for key in keys:
+        if key.public_key() == own:
+            link = next((c for c in linked if c.public_key() == own), None)
+            pem = b"" if link is None else link.public_bytes(serialization.Encoding.PEM)
+            return Authority(certificates[0], key, pem)
+    raise Corrupt(
+        f"{CA_KEY} in {directory} is not the key of {CA_CERTIFICATE}; restore both from the same backup, or, "
+        f"if the authority was replaced (nyala ca rotate), copy {CA_CERTIFICATE}, {CA_KEY} and {CA_LINKS} "
+        "from a master"
+    )
+
+
+def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the private key of an authority in a file.
+
+    Raises:
+        Corrupt: it is not one.
+        OSError: it cannot be read.
+    """
+    try:
+        secret = serialization.load_pem_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as err:
+        raise Corrupt(f"{path} cannot be read: {err}; restore it from a backup") from err
+    if not isinstance(secret, ec.EllipticCurvePrivateKey):
+        raise Corrupt(f"{path} is not an elliptic curve key; restore it from a backup")
+    return secret
 
 
 def cluster_of(certificate: x509.Certificate) -> str:
-    """Return the cluster part of principals: 32 hex digits of the hash of the authority's public key."""
+    """Return the cluster part of principals, of the certificate of an authority.
+
+    It is 32 hex digits of the hash of the first authority's public key; later ones name it in their
+    certificates.
+    """
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        (uri,) = names.get_values_for_type(x509.UniformResourceIdentifier)
+        return uri.removeprefix(f"{SCHEME}://").partition("/")[0]
+    except (x509.ExtensionNotFound, ValueError):
+        pass
     raw = certificate.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return hashlib.sha256(raw).hexdigest()[:32]
 
 
-def check_issued(authority: x509.Certificate, certificate: x509.Certificate, file: str) -> None:
-    """Check that a certificate was issued by an authority.
-
-    Args:
-        authority: certificate of the authority.
-        certificate: the certificate.
-        file: its file, for the error.
-
-    Raises:
-        InvalidArgument: it was not.
-    """
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature) as err:
-        raise InvalidArgument(
-            f"{file} was not issued by the certificate authority given; use the ca.crt of the same cluster"
-        ) from err
+def issuer_among(
+    authorities: Sequence[x509.Certificate], certificate: x509.Certificate
+) -> x509.Certificate | None:
+    """Return the authority that issued a certificate; None: none of them did."""
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return authority
+    return None
 
 
 def private_folder(directory: str) -> Path:

@@ -49,11 +49,12 @@ class Credentials:
         self.grants = Grants()
         self._state = self._stat()
         self.pem, self.principal = _read(files)
-        self._contexts = {server: _context(server) for server in (False, True)}
-        self._web = _context(server=True)
+        self._server, self._web = _context(server=True), _context(server=True)
         self._web.verify_mode = ssl.CERT_OPTIONAL
         self._join = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._join.minimum_version = ssl.TLSVersion.TLSv1_3
+        for front in (self._server, self._web):
+            front.sni_callback = self._use_newest
         self._apply()
 
     def refresh(self) -> bool:
@@ -76,12 +77,12 @@ class Credentials:
     def client_context(self) -> ssl.SSLContext:
         """Return the TLS context for connections to servers; the name of the host is verified."""
         self.refresh()
-        return self._contexts[False]
+        return self._client
 
     def server_context(self) -> ssl.SSLContext:
         """Return the TLS context for connections of clients, which need a certificate."""
         self.refresh()
-        return self._contexts[True]
+        return self._server
 
     def web_context(self) -> ssl.SSLContext:
         """Return the TLS context of a web port, whose clients may have no certificate, as browsers."""
@@ -104,10 +105,22 @@ class Credentials:
         return frozenset(h.lower() for h in hosts_of(found))
 
     def _apply(self) -> None:
-        self._join.load_cert_chain(self.files.cert, self.files.key)
-        for context in (*self._contexts.values(), self._web):
-            context.load_cert_chain(self.files.cert, self.files.key)
+        """Use the files for new connections.
+
+        A context never forgets an authority, so the authorities are in new ones. Those that listeners have
+        refer to the newest at each handshake.
+        """
+        self._client, self._newest = _context(server=False), _context(server=True)
+        for context in (self._client, self._newest):
             context.load_verify_locations(cadata=self.pem.ca.decode())
+        for context in (self._client, self._newest, self._server, self._web, self._join):
+            context.load_cert_chain(self.files.cert, self.files.key)
+
+    def _use_newest(
+        self, connection: ssl.SSLObject, host: str | None, context: ssl.SSLContext
+    ) -> None:
+        """Continue a handshake with the newest authorities; called for each, also without a host's name."""
+        connection.context = self._newest
 
     def _stat(self) -> tuple[tuple[int, int, int], ...]:
         found = []
@@ -124,6 +137,8 @@ def _context(server: bool) -> ssl.SSLContext:
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.verify_mode = ssl.CERT_REQUIRED
+    if server:
+        made.num_tickets = 0  # a session that is resumed would not be verified again
     return made
 
 

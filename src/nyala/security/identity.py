@@ -26,6 +26,7 @@ class PeerIdentity:
         begins_s: since when it is valid, in seconds since the epoch.
         ends_s: until when.
         hosts: names and addresses of a server in it.
+        authority: key id of the authority that issued it, in hex; empty: not known.
     """
 
     principal: Principal
@@ -33,6 +34,7 @@ class PeerIdentity:
     begins_s: int
     ends_s: int
     hosts: tuple[str, ...] = ()
+    authority: str = ""
 
     @property
     def issued_s(self) -> int:
@@ -61,7 +63,7 @@ def identity_of_pem(pem: bytes) -> PeerIdentity:
     """
     from cryptography import x509  # slow to import, and most processes accept no certificates
 
-    from nyala.security.verify import hosts_of, uris
+    from nyala.security.verify import authority_of, hosts_of, uris
 
     try:
         found = x509.load_pem_x509_certificate(pem)
@@ -73,6 +75,7 @@ def identity_of_pem(pem: bytes) -> PeerIdentity:
         int(found.not_valid_before_utc.timestamp()),
         int(found.not_valid_after_utc.timestamp()),
         hosts_of(found),
+        authority_of(found),
     )
 
 

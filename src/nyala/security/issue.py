@@ -11,11 +11,12 @@ from nyala.security.authority import (
     DAYS,
     Authority,
     create,
+    key_pem,
     load,
     private_folder,
     write_private,
 )
-from nyala.security.files import CredentialFiles
+from nyala.security.files import SERVER_FILE, CredentialFiles
 from nyala.security.principal import AccessRole
 
 ADMIN = "admin"
@@ -66,9 +67,11 @@ def server(
         )
     _refuse_own(directory, out)
     name = name or hosts[0].replace(":", "-")[:64]
-    files = write(load(directory), out, SERVER, AccessRole.SERVER, name, hosts, days)
+    authority = load(directory)
+    ca = Path(directory, CA_CERTIFICATE).read_bytes()
+    files = write(authority, out, SERVER, AccessRole.SERVER, name, hosts, days, ca)
     if signs:
-        write_private(Path(out, CA_KEY), Path(directory, CA_KEY).read_bytes())
+        write_private(Path(out, CA_KEY), key_pem(authority.key))
     return files
 
 
@@ -90,7 +93,9 @@ def user(
         NotFound, Corrupt: the authority cannot be read.
     """
     _refuse_own(directory, out)
-    return write(load(directory), out, name, role, name, (), days)
+    authority = load(directory)
+    ca = Path(directory, CA_CERTIFICATE).read_bytes()
+    return write(authority, out, name, role, name, (), days, ca)
 
 
 def local_cluster(directory: str, hosts: Sequence[str]) -> None:
@@ -98,7 +103,7 @@ def local_cluster(directory: str, hosts: Sequence[str]) -> None:
 
     Args:
         directory: folder for all of them.
-        hosts: names and addresses of the servers, which share one certificate.
+        hosts: names and addresses of its members of ensembles, which share one certificate.
     """
     if not Path(directory, CA_CERTIFICATE).exists():
         initialise(directory)
@@ -106,9 +111,29 @@ def local_cluster(directory: str, hosts: Sequence[str]) -> None:
         write(load(directory), directory, SERVER, AccessRole.SERVER, "local", hosts, CA_DAYS)
 
 
+def local_server(directory: str, out: str, name: str, hosts: Sequence[str], *, signs: bool) -> None:
+    """Make the certificate of a server of a cluster on one machine, which renews it; once.
+
+    Args:
+        directory: folder of the authority.
+        out: folder for it, in the server's data directory; created.
+        name: `tserver-<uuid>` or `master-<uuid>`.
+        hosts: names and addresses under which others reach the server.
+        signs: for a master: the folder gets `ca.key` too.
+    """
+    authority, folder = load(directory), private_folder(out)
+    certificate, key = authority.issue(AccessRole.SERVER, name, hosts, CA_DAYS)
+    if signs:
+        write_private(folder / CA_KEY, key_pem(authority.key))
+    write_private(folder / CA_CERTIFICATE, Path(directory, CA_CERTIFICATE).read_bytes())
+    write_private(
+        folder / SERVER_FILE, certificate + key
+    )  # last: without it the others are made again
+
+
 def write(
     authority: Authority, out: str, file: str, role: AccessRole, name: str,
-    hosts: Sequence[str] = (), days: int = CA_DAYS,
+    hosts: Sequence[str] = (), days: int = CA_DAYS, ca: bytes = b"",
 ) -> CredentialFiles:  # fmt: skip
     """Issue a certificate and write its files; return their paths. See `Authority.issue`.
 
@@ -120,14 +145,16 @@ def write(
         name: of its holder.
         hosts: of a server.
         days: how long it is valid.
+        ca: authorities that its holder trusts, as PEM; empty: this one.
     """
     certificate, key = authority.issue(role, name, hosts, days)
     folder = private_folder(out)
     paths = folder / CA_CERTIFICATE, folder / f"{file}.crt", folder / f"{file}.key"
-    for path, content in zip(paths, (authority.certificate_pem, certificate, key), strict=True):
+    for path, content in zip(
+        paths, (ca or authority.certificate_pem, certificate, key), strict=True
+    ):
         write_private(path, content)
-    ca, cert, secret = map(str, paths)
-    return CredentialFiles(ca, cert, secret)
+    return CredentialFiles(*map(str, paths))
 
 
 def _refuse_own(directory: str, out: str) -> None:

@@ -21,7 +21,7 @@ def pinned(ca: bytes, token: JoinToken, address: str) -> bytes:
     """Return the certificate of the authority that a token names, as PEM.
 
     Args:
-        ca: what a server sent. Only its first certificate is returned: the hash covers no other one.
+        ca: what a server sent. Only the certificate with the hash is returned, which covers no other one.
         token: the token.
         address: of the server, for the error.
 
@@ -29,13 +29,16 @@ def pinned(ca: bytes, token: JoinToken, address: str) -> bytes:
         Unauthenticated: it is another certificate, or none.
     """
     try:
-        found = x509.load_pem_x509_certificate(ca)
+        sent = x509.load_pem_x509_certificates(ca)
     except ValueError:
-        found = None
-    if found is None or found.fingerprint(hashes.SHA256()).hex() != token.ca_hash:
+        sent = []
+    named = (c for c in sent if c.fingerprint(hashes.SHA256()).hex() == token.ca_hash)
+    found = next(named, None)
+    if found is None:
         raise Unauthenticated(
             f"the server at {address} belongs to another cluster than the token; nothing secret was sent. "
-            "Check the addresses of the masters, and use a token of the same cluster"
+            "Check the addresses of the masters, and use a token of the same cluster, made since its "
+            "authority was replaced (nyala ca rotate) if it was"
         )
     return found.public_bytes(serialization.Encoding.PEM)
 

@@ -23,6 +23,8 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
         "CreateToken": _ADMIN, "ListTokens": _ADMIN, "RevokeToken": _ADMIN, "Join": _SERVER,
         "Renew": _SERVER, "Revoke": _ADMIN, "Revocations": _READ, "Members": _SERVER,
         "Grant": _USER, "RevokeGrant": _USER, "ListGrants": _USER, "AccessRules": _SERVER,
+        "Authorities": _SERVER, "AuthorityStatus": _ADMIN, "RotateAuthority": _ADMIN,
+        "RetireAuthority": _ADMIN, "OfferAuthority": _SERVER, "TakeAuthority": _SERVER, "Reissue": _USER,
         "Login": _SERVER, "AddUser": _ADMIN, "ListUsers": _ADMIN, "SetUser": _ADMIN, "RemoveUser": _ADMIN,
     },
     _V1 + "MasterHeartbeat": {"Heartbeat": _SERVER},
@@ -96,7 +98,8 @@ AUDITED: frozenset[str] = frozenset(
         ),
         "AccessService": (
             "CreateToken", "RevokeToken", "Join", "Renew", "Revoke", "Login", "AddUser", "SetUser",
-            "RemoveUser", "Grant", "RevokeGrant",
+            "RemoveUser", "Grant", "RevokeGrant", "RotateAuthority", "RetireAuthority", "TakeAuthority",
+            "Reissue",
         ),
         "TabletAdmin": ("DeleteTablet", "ChangeConfig", "CreateWitness", "UnsafeChangeConfig"),
     }.items()

@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 
 from nyala.common.errors import InvalidArgument
-from nyala.security.authority import check_issued, check_private, cluster_of
+from nyala.security.authority import check_private, cluster_of, issuer_among
 from nyala.security.credentials import Pem
 from nyala.security.files import CredentialFiles
 from nyala.security.known import LOGINS
@@ -25,8 +25,13 @@ def read(files: CredentialFiles) -> tuple[Pem, Principal]:
     """
     pem = Pem(_bytes(files.ca), _bytes(files.cert), _bytes(files.key))
     check_private(files.key)
-    authority, own = _certificate(pem.ca, files.ca), _certificate(pem.cert, files.cert)
-    check_issued(authority, own, files.cert)
+    own = _certificate(pem.cert, files.cert)
+    authority = issuer_among(_certificates(pem.ca, files.ca), own)
+    if authority is None:
+        raise InvalidArgument(
+            f"{files.cert} was not issued by a certificate authority in {files.ca}; use the ca.crt of the "
+            "same cluster, or, if its authority was replaced, a new certificate (nyala cert, nyala login)"
+        )
     now, begins, ends = datetime.now(UTC), own.not_valid_before_utc, own.not_valid_after_utc
     if not begins <= now < ends:
         login = Path(files.source).parent.name == LOGINS
@@ -76,6 +81,15 @@ def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
     return (*hosts, *map(str, names.get_values_for_type(x509.IPAddress)))
 
 
+def authority_of(certificate: x509.Certificate) -> str:
+    """Return the key id of the authority that issued a certificate, in hex; empty: it does not say."""
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return ""
+    return (found.key_identifier or b"").hex()
+
+
 def _bytes(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
@@ -86,7 +100,12 @@ def _bytes(path: str) -> bytes:
 
 
 def _certificate(pem: bytes, path: str) -> x509.Certificate:
+    return _certificates(pem, path)[0]
+
+
+def _certificates(pem: bytes, path: str) -> list[x509.Certificate]:
+    """Return the certificates of a file, of which there is one at least."""
     try:
-        return x509.load_pem_x509_certificate(pem)
+        return x509.load_pem_x509_certificates(pem)
     except ValueError as err:
         raise InvalidArgument(f"{path} is not a certificate in PEM form: {err}") from err

@@ -16,6 +16,7 @@ from typing import Self
 import msgspec
 
 from nyala.common.errors import Unavailable
+from nyala.security.files import joined_files
 from nyala.testing.layout import Layout, ServerSpec
 from nyala.testing.processes import pid_file
 from nyala.wire.tls.versions import require_tls13
@@ -143,7 +144,7 @@ def _job(layout: Layout, server: ServerSpec, bound: bool) -> Job:
         "--web-address", server.web_address,
         "--master-addresses", layout.masters,
     ]  # fmt: skip
-    files = layout.server_files
+    files = joined_files(server.dir) if layout.secure else None
     words += [] if files is None else files.options
     words += ["--join-address", server.join_address] if server.join_address else []
     for name, value in layout.options.items():

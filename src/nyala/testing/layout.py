@@ -14,12 +14,11 @@ from random import SystemRandom
 import msgspec
 
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.security.files import CredentialFiles
+from nyala.security.files import CERTS, CredentialFiles
 
 HOST = "127.0.0.1"
 DEFAULT_BASE = 7050
 STATE_FILE = "cluster.json"
-CERTS = "certs"
 BELOW_EPHEMERAL = range(12_000, 32_000)
 """Ports for `free_ports`: outgoing connections take theirs above these on Linux, macOS and Windows."""
 
@@ -81,7 +80,7 @@ class Layout:
 
     @property
     def server_files(self) -> CredentialFiles | None:
-        """Credentials of its servers; None: it is not secure."""
+        """Credentials of members of ensembles on it, which share them; None: it is not secure."""
         return self._files("server")
 
     @property

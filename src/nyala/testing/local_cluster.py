@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 from nyala.client.connection import Connection
@@ -13,11 +14,15 @@ from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import remember
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut
+from nyala.datadir.instance import open_instance
+from nyala.env.files import SystemFiles
 from nyala.env.rpc import Method
 from nyala.security import known
+from nyala.security.files import CERTS, joined_files
+from nyala.security.principal import server_name
 from nyala.testing import processes
 from nyala.testing.forkserver import ForkServer
-from nyala.testing.layout import CERTS, Layout, ServerSpec, ports_in_use
+from nyala.testing.layout import Layout, ServerSpec, ports_in_use
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -60,6 +65,8 @@ def start(
             "other ports with --base-port"
         )
     use_credentials(layout)
+    for server in stopped:
+        _certify(layout, server)
     _note_credentials(layout)
     layout.save()
     if stopped:
@@ -75,9 +82,30 @@ def use_credentials(layout: Layout) -> None:
         return
     from nyala.security import issue  # slow to import, and most clusters are not secure
 
-    hosts = dict.fromkeys(addresses.parse(a)[0] for s in layout.servers for a in s.addresses)
-    issue.local_cluster(os.path.join(layout.dir, CERTS), [*hosts, "localhost"])
+    issue.local_cluster(os.path.join(layout.dir, CERTS), _hosts(layout))
     remember(layout.masters, files)
+
+
+def _hosts(layout: Layout) -> list[str]:
+    """Return the names and addresses of the machine in certificates of its servers."""
+    own = (addresses.parse(a)[0] for s in layout.servers for a in s.addresses)
+    return list(dict.fromkeys([*own, "localhost"]))
+
+
+def _certify(layout: Layout, server: ServerSpec) -> None:
+    """Make the certificate of a stopped server, if it has none; a new data directory is formatted."""
+    if not layout.secure or joined_files(server.dir) is not None:
+        return
+    from nyala.security import issue  # slow to import
+
+    files = SystemFiles()
+    try:
+        uuid = open_instance(files, server.dir, server.role, SystemRandom()).uuid
+    finally:
+        files.close()
+    certs, own = os.path.join(layout.dir, CERTS), os.path.join(server.dir, CERTS)
+    name, signs = server_name(server.role, uuid), server.role == "master"
+    issue.local_server(certs, own, name, _hosts(layout), signs=signs)
 
 
 def _note_credentials(layout: Layout) -> None:

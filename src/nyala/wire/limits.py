@@ -83,7 +83,8 @@ class RpcLimits:
         return [
             *self._common(),
             ("grpc.so_reuseport", 0),
-            ("grpc.compression_enabled_algorithms_bitset", 1),  # none: a small message could have GiB
+            # No compression: a small message could have GiB.
+            ("grpc.compression_enabled_algorithms_bitset", 1),
             ("grpc.max_concurrent_streams", self.concurrent_streams),
             ("grpc.server_handshake_timeout_ms", self.handshake_ms),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", self.keepalive_ms // 2),

@@ -118,6 +118,13 @@ REVOKE_GRANT = _method(_access, "RevokeGrant")
 LIST_GRANTS = _method(_access, "ListGrants")
 ACCESS_RULES = _method(_access, "AccessRules")
 REVOCATIONS = _method(_access, "Revocations")
+AUTHORITIES = _method(_access, "Authorities")
+AUTHORITY_STATUS = _method(_access, "AuthorityStatus")
+ROTATE_AUTHORITY = _method(_access, "RotateAuthority")
+RETIRE_AUTHORITY = _method(_access, "RetireAuthority")
+OFFER_AUTHORITY = _method(_access, "OfferAuthority")
+TAKE_AUTHORITY = _method(_access, "TakeAuthority")
+REISSUE = _method(_access, "Reissue")
 
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]
 HEARTBEAT = _method(_heartbeat, "Heartbeat")

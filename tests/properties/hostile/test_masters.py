@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.message import Message
 
 from nyala.env.rpc import Shape
-from nyala.security.authority import load
+from nyala.security.authorities.keyring import Keyring
 from nyala.security.identity import CALLER, PeerIdentity
 from nyala.security.principal import AccessRole, Principal
 from nyala.security.signing_request import new_request
@@ -91,7 +91,7 @@ def test_masters_answer_or_refuse_every_request(seed, caplog):
         assert "after" in await masters.tables(made.leader)
 
     with caplog.at_level(logging.ERROR):
-        with_masters(work, authority=load(authority()))
+        with_masters(work, keys=Keyring(authority()))
     assert not unclean(asked)
     assert not [r.getMessage() for r in caplog.records if r.exc_info]
     assert asked.total() > 800

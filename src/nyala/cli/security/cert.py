@@ -146,6 +146,50 @@ def revoked(masters: MastersOption = "", format: FormatOption = Format.TABLE) ->
     show(("by", "value", "revoked", "by whom"), sorted(rows), format)
 
 
+@app.command("renew")
+@verb
+@stays("the files may have been replaced: nyala cert show")
+def renew(masters: MastersOption = "") -> None:
+    """Replace the certificate in use, and ca.crt, after the cluster's authority was replaced.
+
+    The new certificate is of the new authority, with the role, the end and the serial number of the old one.
+    The files are those that the command uses: of the environment, of a login, or of nyala up.
+    """
+    where = renew_own(masters)
+    say(f"renewed: {where}" if where else "the certificate is of the present authority already")
+
+
+def renew_own(masters: str) -> str:
+    """Replace the files of the credentials of this process if their authority was replaced.
+
+    Args:
+        masters: addresses of masters.
+
+    Returns:
+        The file of the certificate; empty: it is of the present authority.
+
+    Raises:
+        InvalidArgument: the process has no certificate.
+        NyalaError: no leader answers, or it does not sign.
+    """
+    from nyala.client.cluster.masters import parse_addresses
+    from nyala.client.credentials import credentials_for
+    from nyala.client.login import reissue
+    from nyala.common.errors import InvalidArgument
+    from nyala.operate.run import ask_leader
+    from nyala.security.signing_request import new_request
+    from nyala.wire import methods
+    from nyala.wire.proto import access_pb2 as pb
+
+    known = credentials_for(",".join(parse_addresses(masters)))
+    if known is None:
+        raise InvalidArgument("this cluster is used without certificates: there is none to renew")
+    key, csr = new_request()
+    answer = ask_leader(masters, methods.REISSUE, pb.ReissueRequest(csr=csr))
+    reissue.replace(known, answer.ca, answer.certificate, key)
+    return known.files.cert if answer.certificate else ""
+
+
 def _print_variables(variables: dict[str, str]) -> None:
     for name, value in variables.items():
         print(f"  export {name}={value}")

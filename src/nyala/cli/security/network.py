@@ -18,7 +18,7 @@ from nyala.security.files import (
 from nyala.security.policy import require_server
 
 if TYPE_CHECKING:
-    from nyala.security.authority import Authority
+    from nyala.security.authorities.keyring import Keyring
 
 PRIVATE = 0o077
 """Mode bits that the files and folders of a server do not have: they are for its user only."""
@@ -74,17 +74,17 @@ class Network:
         require_server(credentials.principal)
         return cls(credentials, bind)
 
-    def authority(self) -> "Authority | None":
-        """Return the certificate authority of a master; None: it does not have the key.
+    def keys(self) -> "Keyring | None":
+        """Return the keys of certificate authorities of a master; None: there is no `ca.key` beside `ca.crt`.
 
         Raises:
-            Corrupt, InvalidArgument: the key is not that of the authority, or others may read it.
+            Corrupt, InvalidArgument: they are not those of `ca.crt`, or others may read them.
         """
         if self.credentials is None:
             return None
-        from nyala.security.authority import load_beside  # slow to import
+        from nyala.security.authorities.keyring import Keyring  # slow to import
 
-        return load_beside(self.credentials.files.ca)
+        return Keyring.beside(self.credentials.files.ca)
 
     def listen_on(self, address: str) -> str:
         """Return the address to listen on, for one that others use.

@@ -31,7 +31,7 @@ class Issued:
     """Result of a login.
 
     Attributes:
-        ca: certificate of the authority, as PEM.
+        ca: certificates of the authorities that the master trusts, as PEM.
         certificate: of the user.
         key: private key of it.
         masters: public addresses of the masters.
@@ -74,5 +74,5 @@ async def log_in(addresses: Sequence[str], ca: bytes, proof: Proof) -> Issued:
         except Retryable as err:
             errors.append(err.message)
             continue
-        return Issued(ca, answer.certificate, key, tuple(answer.master_addresses))
+        return Issued(answer.ca or ca, answer.certificate, key, tuple(answer.master_addresses))
     raise Unavailable(f"no master lets users log in ({'; '.join(errors) or 'no address is given'})")

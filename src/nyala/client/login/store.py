@@ -1,15 +1,21 @@
 """Files of a login: authority, certificate and key in a private folder of the user, noted by address."""
 
-import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+
+from cryptography import x509
 
 from nyala.client.login.exchange import Issued
 from nyala.common import addresses as address_forms
 from nyala.common.errors import InvalidArgument
 from nyala.security import known
-from nyala.security.authority import CA_CERTIFICATE, private_folder, write_private
+from nyala.security.authority import (
+    CA_CERTIFICATE,
+    cluster_of,
+    private_folder,
+    write_private,
+)
 from nyala.security.credentials import Credentials
 from nyala.security.files import CredentialFiles
 
@@ -53,7 +59,7 @@ def keep(masters: Sequence[str], login: Sequence[str], issued: Issued) -> Creden
             "the certificate cannot be kept, because no folder of this user can be written to; set "
             "XDG_DATA_HOME to one"
         )
-    name = hashlib.sha256(issued.ca).hexdigest()[:16]
+    name = cluster_of(x509.load_pem_x509_certificate(issued.ca))[:16]
     files = write(place / name, issued)
     known.record(dict.fromkeys([*masters, *issued.masters]), files, login, place=place)
     return files

@@ -41,7 +41,7 @@ def parse_fingerprint(text: str) -> str:
 
 
 def of_file(path: str) -> bytes:
-    """Return the certificate of the authority in a file, as PEM.
+    """Return the certificates of authorities in a file, as PEM.
 
     Raises:
         InvalidArgument: it cannot be read, or is not a certificate.
@@ -53,7 +53,8 @@ def of_file(path: str) -> bytes:
             f"the certificate of the authority {path} cannot be read: {err.strerror}; name the ca.crt of the "
             "cluster"
         ) from err
-    return _first(ca)
+    fingerprint_of(ca)
+    return ca
 
 
 async def by_fingerprint(addresses: Sequence[str], accept: Callable[[str], bool]) -> bytes:
@@ -77,17 +78,12 @@ async def by_fingerprint(addresses: Sequence[str], accept: Callable[[str], bool]
             errors.append(err.message)
             continue
         found = fingerprint_of(ca)
-        if not accept(found):
-            raise Unauthenticated(
-                f"the authority of the server at {address} has the fingerprint {found}, which was not "
-                "accepted; nothing secret was sent. Compare it with what an administrator reads with: "
-                "nyala cert show ca.crt"
-            )
-        return _first(ca)
+        for one in x509.load_pem_x509_certificates(ca):  # several while an authority is replaced
+            if accept(one.fingerprint(hashes.SHA256()).hex()):
+                return one.public_bytes(serialization.Encoding.PEM)
+        raise Unauthenticated(
+            f"the authority of the server at {address} has the fingerprint {found}, which was not "
+            "accepted; nothing secret was sent. Compare it with what an administrator reads with: "
+            "nyala cert show ca.crt"
+        )
     raise Unavailable("; ".join(errors) or "no address of a master is given")
-
-
-def _first(ca: bytes) -> bytes:
-    """Return the first certificate of a PEM text alone: a fingerprint covers no other one."""
-    fingerprint_of(ca)
-    return x509.load_pem_x509_certificate(ca).public_bytes(serialization.Encoding.PEM)

@@ -8,6 +8,7 @@ from nyala.master.catalog.records import (
     KIND_USER,
     CatalogRow,
     Item,
+    authorities_row,
     grant_row,
     revocation_row,
     rules_row,
@@ -22,6 +23,7 @@ ACCESS_RECORDS = (
     | cat.UserRecord
     | cat.GrantRecord
     | cat.AccessRulesRecord
+    | cat.AuthoritiesRecord
 )
 
 
@@ -30,6 +32,7 @@ class Access:
 
     Attributes:
         rules_version: version of the grants.
+        authorities: the certificate authorities; None: the first one was never replaced.
     """
 
     def __init__(self) -> None:
@@ -38,6 +41,7 @@ class Access:
         self.grants: dict[str, cat.GrantRecord] = {}
         self.rules_version = 0
         self.users: dict[str, cat.UserRecord] = {}
+        self.authorities: cat.AuthoritiesRecord | None = None
 
     def publish(self, plan: CatalogPlan) -> None:
         """Take over what a replicated plan has of them."""
@@ -58,6 +62,8 @@ class Access:
             self.grants.pop(grant, None)
         if changes.rules is not None:
             self.rules_version = changes.rules.version
+        if changes.authorities is not None:
+            self.authorities = changes.authorities
 
     def load(self, item: Item) -> None:
         """Add a record, when the catalog is loaded."""
@@ -71,6 +77,8 @@ class Access:
             self.grants[item.id] = item
         elif isinstance(item, cat.AccessRulesRecord):
             self.rules_version = item.version
+        elif isinstance(item, cat.AuthoritiesRecord):
+            self.authorities = item
 
 
 def rows_of(changes: AccessChanges | None) -> list[CatalogRow]:
@@ -84,4 +92,5 @@ def rows_of(changes: AccessChanges | None) -> list[CatalogRow]:
     rows += [CatalogRow(KIND_REVOCATION, e, b"", removed=True) for e in changes.expired]
     rows += [*map(grant_row, changes.grants)]
     rows += [CatalogRow(KIND_GRANT, g, b"", removed=True) for g in changes.ungranted]
-    return rows if changes.rules is None else [*rows, rules_row(changes.rules)]
+    rows += [] if changes.rules is None else [rules_row(changes.rules)]
+    return rows if changes.authorities is None else [*rows, authorities_row(changes.authorities)]

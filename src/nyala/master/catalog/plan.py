@@ -26,6 +26,7 @@ class AccessChanges:
         rules: the next version of the grants, if they change.
         users: new records of accounts.
         removed_users: accounts whose rows are removed, by name.
+        authorities: the new record of the certificate authorities, when it changes.
     """
 
     tokens: tuple[cat.JoinTokenRecord, ...] = ()
@@ -37,6 +38,7 @@ class AccessChanges:
     rules: cat.AccessRulesRecord | None = None
     users: tuple[cat.UserRecord, ...] = ()
     removed_users: tuple[str, ...] = ()
+    authorities: cat.AuthoritiesRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,7 @@ KIND_DECISION, KIND_MARKS = "decision", "decision_marks"
 KIND_TOKEN, KIND_REVOCATION, KIND_GRANT = "join_token", "revocation", "grant"
 KIND_RULES, RULES_ROW = "access_rules", "rules"
 KIND_USER = "account"
+KIND_AUTHORITIES = AUTHORITIES_ROW = "authorities"
 KIND_KEY = "txn_key"
 """Kind of the keys of transactions, which are looked up and not loaded: it sorts after every other kind."""
 CLUSTER_ROW, MARKS_ROW = "cluster", "marks"
@@ -286,6 +287,12 @@ def user_row(record: cat.UserRecord) -> CatalogRow:
     return CatalogRow(KIND_USER, record.id, record.SerializeToString(deterministic=True))
 
 
+def authorities_row(record: cat.AuthoritiesRecord) -> CatalogRow:
+    """Return the row of the certificate authorities."""
+    body = record.SerializeToString(deterministic=True)
+    return CatalogRow(KIND_AUTHORITIES, AUTHORITIES_ROW, body)
+
+
 def key_row(record: cat.KeyRecord) -> CatalogRow:
     """Return the row of a key."""
     return CatalogRow(KIND_KEY, record.key.name, record.SerializeToString(deterministic=True))
@@ -308,6 +315,7 @@ Item = (
     | cat.GrantRecord
     | cat.AccessRulesRecord
     | cat.UserRecord
+    | cat.AuthoritiesRecord
 )
 _RECORDS: dict[
     str,
@@ -321,7 +329,8 @@ _RECORDS: dict[
     | type[cat.RevocationRecord]
     | type[cat.GrantRecord]
     | type[cat.AccessRulesRecord]
-    | type[cat.UserRecord],
+    | type[cat.UserRecord]
+    | type[cat.AuthoritiesRecord],
 ] = {
     KIND_TABLE: cat.TableRecord,
     KIND_TABLET: cat.TabletRecord,
@@ -334,6 +343,7 @@ _RECORDS: dict[
     KIND_GRANT: cat.GrantRecord,
     KIND_RULES: cat.AccessRulesRecord,
     KIND_USER: cat.UserRecord,
+    KIND_AUTHORITIES: cat.AuthoritiesRecord,
 }
 
 
@@ -367,7 +377,10 @@ def parse(row: CatalogRow) -> Item | None:
         record = _RECORDS[row.kind].FromString(row.body)
     except DecodeError as err:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} cannot be read: {err}") from err
-    if isinstance(record, cat.ClusterRecord | cat.DecisionMarks | cat.AccessRulesRecord):
+    if isinstance(
+        record,
+        cat.ClusterRecord | cat.DecisionMarks | cat.AccessRulesRecord | cat.AuthoritiesRecord,
+    ):
         return record
     if (found := _id_of(record)) != row.id:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {found!r}")

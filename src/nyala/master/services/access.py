@@ -13,6 +13,7 @@ from nyala.common.errors import AlreadyPresent, Forbidden, InvalidArgument, Nyal
 from nyala.common.ids import TabletId
 from nyala.env.rpc import Handlers
 from nyala.master.access import revocations, tokens
+from nyala.master.access.authorities import authority_of
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.config import MasterConfig
 from nyala.master.services.tables import MasterContext
@@ -35,7 +36,7 @@ class AccessService:
 
     Args:
         context: context of this master.
-        config: has the authority, if this master signs.
+        config: has the keys of authorities, if this master signs.
     """
 
     def __init__(self, context: MasterContext, config: MasterConfig) -> None:
@@ -66,7 +67,7 @@ class AccessService:
         join_token.check_wanted(request.role, request.ttl_s, request.uses)
         term = await self._context.confirmed()
         token = join_token.new(
-            authority_of(self._config).certificate_hash, self._context.env.random
+            authority_of(self._config, term.catalog).certificate_hash, self._context.env.random
         )
         now_us = self._context.env.clock.wall_us()
         record = cat.JoinTokenRecord(
@@ -114,7 +115,7 @@ class AccessService:
             InvalidArgument: a malformed request, uuid or host.
         """
         term = await self._context.confirmed()
-        authority, key = authority_of(self._config), public_key_of(request.csr)
+        authority, key = authority_of(self._config, term.catalog), public_key_of(request.csr)
         name = server_name(request.role, request.uuid)
         if not 1 <= len(request.hosts) <= MAX_HOSTS:
             raise InvalidArgument(
@@ -124,10 +125,11 @@ class AccessService:
         if request.uuid in [m.uuid for m in masters]:
             raise AlreadyPresent(f"{request.uuid} is a master of this cluster already")
         certificate = self._sign(authority, key, name, request.hosts)
+        known = term.catalog.access.authorities
         used = tokens.use(request, key_hash(key), self._context.env.clock.wall_us())
         await self._context.require_leading().run(used, term)
         return pb.JoinResponse(
-            ca=authority.certificate_pem,
+            ca=b"".join(known.certificates) if known else authority.certificate_pem,
             certificate=certificate,
             master_addresses=[m.address for m in masters if m.voter],
         )
@@ -153,7 +155,9 @@ class AccessService:
         key = public_key_of(request.csr)
         name = caller.principal.name
         return pb.RenewResponse(
-            certificate=self._sign(authority_of(self._config), key, name, caller.hosts)
+            certificate=self._sign(
+                authority_of(self._config, term.catalog), key, name, caller.hosts
+            )
         )
 
     async def revoke(self, request: pb.RevokeRequest) -> pb.RevokeResponse:
@@ -199,20 +203,6 @@ class AccessService:
     def _sign(self, authority: Authority, key: PublicKey, name: str, hosts: Sequence[str]) -> bytes:
         valid_s = self._config.options.server_certificate_s
         return authority.sign(key, AccessRole.SERVER, name, hosts, timedelta(seconds=valid_s))
-
-
-def authority_of(config: MasterConfig) -> Authority:
-    """Return the authority of a master.
-
-    Raises:
-        Forbidden: the master does not have its key.
-    """
-    if config.authority is None:
-        raise Forbidden(
-            "the leader master cannot sign certificates, since it does not have the key of the "
-            "certificate authority; put ca.key beside ca.crt on each master, and start it again"
-        )
-    return config.authority
 
 
 def entries_of(records: Iterable[cat.RevocationRecord]) -> list[Revocation]:

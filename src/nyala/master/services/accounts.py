@@ -12,10 +12,11 @@ from nyala.common.errors import InvalidArgument, Throttled, Unauthenticated, Una
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.master.access import users
+from nyala.master.access.authorities import authority_of
 from nyala.master.access.users import UserChange
 from nyala.master.config import MasterConfig
 from nyala.master.leader import Term
-from nyala.master.services.access import authority_of, check_other, name_of
+from nyala.master.services.access import check_other, name_of
 from nyala.master.services.tables import MasterContext
 from nyala.master.services.token_logins import TokenLogins
 from nyala.security import revocation
@@ -40,7 +41,7 @@ class AccountsService:
 
     Args:
         context: context of this master.
-        config: has the authority, if this master signs.
+        config: has the keys of authorities, if this master signs.
     """
 
     def __init__(self, context: MasterContext, config: MasterConfig) -> None:
@@ -69,13 +70,13 @@ class AccountsService:
             Forbidden: there are too many users, or this master does not sign.
         """
         name, role = check_name(request.name), parse_role(request.role)
-        authority_of(self._config)
         self._check_not_caller(name)
         if request.without_password and request.password:
             raise InvalidArgument(f"{name} would have a password and none; give one of the two")
         if not request.without_password:
             passwords.check_new(name, request.password)
         term = await self._context.confirmed()
+        authority_of(self._config, term.catalog)
         now_us = self._now_us()
         record = cat.UserRecord(
             id=name, role=role.name.lower(), created_us=now_us, changed_us=now_us,
@@ -115,9 +116,9 @@ class AccountsService:
             raise InvalidArgument(
                 f"nothing of {name} would change; give a role, a password, or disabled"
             )
-        authority_of(self._config)
         self._check_not_caller(name)
         term = await self._context.confirmed()
+        authority_of(self._config, term.catalog)
         hashed = await self._hash(request.password) if request.password else None
         change = UserChange(request.role.lower(), hashed, disabled)
         wanted = users.change(name, change, self._now_us, name_of(CALLER.get()))
@@ -144,9 +145,9 @@ class AccountsService:
             InvalidArgument: a malformed request, or a new password that is too weak.
             Throttled, Unavailable: retry.
         """
-        authority = authority_of(self._config)
         key = public_key_of(request.csr) if request.csr else None
         term = await self._context.confirmed()
+        authority = authority_of(self._config, term.catalog)
         if request.token:
             user = await self._tokens.proven(term, request)
         else:

@@ -839,6 +839,379 @@ class AccessRulesResponse(_message.Message):
 Global___AccessRulesResponse: _TypeAlias = AccessRulesResponse  # noqa: Y015
 
 @_typing.final
+class AuthoritiesRequest(_message.Message):
+    """What a server trusts and has. Each server sends it every two seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    ISSUER_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    role: _builtins.str
+    address: _builtins.str
+    digest: _builtins.bytes
+    """of the certificates of authorities that it trusts"""
+    issuer: _builtins.str
+    """key id of the authority that issued its own certificate, in hex"""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """a master: ids of the keys of authorities that it has"""
+
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        role: _builtins.str = ...,
+        address: _builtins.str = ...,
+        digest: _builtins.bytes = ...,
+        issuer: _builtins.str = ...,
+        keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "digest", b"digest", "issuer", b"issuer", "keys", b"keys", "role", b"role", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuthoritiesRequest: _TypeAlias = AuthoritiesRequest  # noqa: Y015
+
+@_typing.final
+class AuthoritiesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATES_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    SEND_KEY_TO_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def certificates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """PEM; none: the first authority was never replaced"""
+
+    @_builtins.property
+    def links(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def send_key_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """public addresses of masters that lack the key of the newest authority"""
+
+    def __init__(
+        self,
+        *,
+        certificates: _abc.Iterable[_builtins.bytes] | None = ...,
+        links: _abc.Iterable[_builtins.bytes] | None = ...,
+        send_key_to: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificates", b"certificates", "links", b"links", "send_key_to", b"send_key_to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuthoritiesResponse: _TypeAlias = AuthoritiesResponse  # noqa: Y015
+
+@_typing.final
+class AuthorityStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuthorityStatusRequest: _TypeAlias = AuthorityStatusRequest  # noqa: Y015
+
+@_typing.final
+class ServerAuthorities(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    LACKS_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    role: _builtins.str
+    address: _builtins.str
+    lacks: _builtins.str
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+        role: _builtins.str = ...,
+        address: _builtins.str = ...,
+        lacks: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lacks", b"lacks", "role", b"role", "uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerAuthorities: _TypeAlias = ServerAuthorities  # noqa: Y015
+
+@_typing.final
+class AuthorityStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATES_FIELD_NUMBER: _builtins.int
+    BEHIND_FIELD_NUMBER: _builtins.int
+    LOGINS_FIELD_NUMBER: _builtins.int
+    ISSUING_US_FIELD_NUMBER: _builtins.int
+    CHANGED_US_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
+    issuing_us: _builtins.int
+    """see AuthoritiesRecord"""
+    changed_us: _builtins.int
+    changed_by: _builtins.str
+    @_builtins.property
+    def certificates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """PEM; the first one issues"""
+
+    @_builtins.property
+    def behind(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerAuthorities]: ...
+    @_builtins.property
+    def logins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """users whose logins may have a certificate of the old authority"""
+
+    def __init__(
+        self,
+        *,
+        certificates: _abc.Iterable[_builtins.bytes] | None = ...,
+        behind: _abc.Iterable[Global___ServerAuthorities] | None = ...,
+        logins: _abc.Iterable[_builtins.str] | None = ...,
+        issuing_us: _builtins.int = ...,
+        changed_us: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "certificates", b"certificates", "changed_by", b"changed_by", "changed_us", b"changed_us", "issuing_us", b"issuing_us", "logins", b"logins"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuthorityStatusResponse: _TypeAlias = AuthorityStatusResponse  # noqa: Y015
+
+@_typing.final
+class RotateAuthorityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RotateAuthorityRequest: _TypeAlias = RotateAuthorityRequest  # noqa: Y015
+
+@_typing.final
+class RotateAuthorityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        certificate: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RotateAuthorityResponse: _TypeAlias = RotateAuthorityResponse  # noqa: Y015
+
+@_typing.final
+class RetireAuthorityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORCE_FIELD_NUMBER: _builtins.int
+    force: _builtins.bool
+    def __init__(
+        self,
+        *,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetireAuthorityRequest: _TypeAlias = RetireAuthorityRequest  # noqa: Y015
+
+@_typing.final
+class RetireAuthorityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def certificates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        certificates: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificates", b"certificates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RetireAuthorityResponse: _TypeAlias = RetireAuthorityResponse  # noqa: Y015
+
+@_typing.final
+class OfferAuthorityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    OLD_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.bytes
+    old: _builtins.str
+    """key id of the authority whose key the receiver has to have"""
+    @_builtins.property
+    def links(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """PEM; of the new authority"""
+
+    def __init__(
+        self,
+        *,
+        certificate: _builtins.bytes = ...,
+        links: _abc.Iterable[_builtins.bytes] | None = ...,
+        old: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "links", b"links", "old", b"old"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferAuthorityRequest: _TypeAlias = OfferAuthorityRequest  # noqa: Y015
+
+@_typing.final
+class OfferAuthorityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_FIELD_NUMBER: _builtins.int
+    PUBLIC_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    known: _builtins.bool
+    """it has the key already"""
+    public: _builtins.bytes
+    signature: _builtins.bytes
+    """security/authorities/handover.py"""
+    def __init__(
+        self,
+        *,
+        known: _builtins.bool = ...,
+        public: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known", "public", b"public", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OfferAuthorityResponse: _TypeAlias = OfferAuthorityResponse  # noqa: Y015
+
+@_typing.final
+class TakeAuthorityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    RECEIVER_FIELD_NUMBER: _builtins.int
+    PUBLIC_FIELD_NUMBER: _builtins.int
+    SEALED_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.bytes
+    receiver: _builtins.bytes
+    public: _builtins.bytes
+    sealed: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        certificate: _builtins.bytes = ...,
+        receiver: _builtins.bytes = ...,
+        public: _builtins.bytes = ...,
+        sealed: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "public", b"public", "receiver", b"receiver", "sealed", b"sealed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeAuthorityRequest: _TypeAlias = TakeAuthorityRequest  # noqa: Y015
+
+@_typing.final
+class TakeAuthorityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeAuthorityResponse: _TypeAlias = TakeAuthorityResponse  # noqa: Y015
+
+@_typing.final
+class ReissueRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CSR_FIELD_NUMBER: _builtins.int
+    csr: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        csr: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr", b"csr"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReissueRequest: _TypeAlias = ReissueRequest  # noqa: Y015
+
+@_typing.final
+class ReissueResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    CA_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.bytes
+    """PEM; empty: the caller's is of the present authority"""
+    ca: _builtins.bytes
+    """authorities to trust, PEM"""
+    def __init__(
+        self,
+        *,
+        certificate: _builtins.bytes = ...,
+        ca: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca", b"ca", "certificate", b"certificate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReissueResponse: _TypeAlias = ReissueResponse  # noqa: Y015
+
+@_typing.final
 class MembersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -588,6 +588,47 @@ class AccessRulesRecord(_message.Message):
 Global___AccessRulesRecord: _TypeAlias = AccessRulesRecord  # noqa: Y015
 
 @_typing.final
+class AuthoritiesRecord(_message.Message):
+    """kind "authorities", id = "authorities": certificate authorities of the cluster, since the first was replaced"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATES_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    CHANGED_US_FIELD_NUMBER: _builtins.int
+    CHANGED_BY_FIELD_NUMBER: _builtins.int
+    ISSUING_US_FIELD_NUMBER: _builtins.int
+    changed_us: _builtins.int
+    changed_by: _builtins.str
+    """last step"""
+    issuing_us: _builtins.int
+    """since when the newest one issues; 0: it does not yet"""
+    @_builtins.property
+    def certificates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """PEM; those that are trusted. The first one issues"""
+
+    @_builtins.property
+    def links(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """PEM; keys of later authorities, each certified by the one before it"""
+
+    def __init__(
+        self,
+        *,
+        certificates: _abc.Iterable[_builtins.bytes] | None = ...,
+        links: _abc.Iterable[_builtins.bytes] | None = ...,
+        changed_us: _builtins.int = ...,
+        changed_by: _builtins.str = ...,
+        issuing_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificates", b"certificates", "changed_by", b"changed_by", "changed_us", b"changed_us", "issuing_us", b"issuing_us", "links", b"links"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuthoritiesRecord: _TypeAlias = AuthoritiesRecord  # noqa: Y015
+
+@_typing.final
 class UserRecord(_message.Message):
     """kind "account", id = name of the user"""
 

@@ -17,7 +17,7 @@ from nyala.master.catalog.access import rows_of
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import AccessChanges
 from nyala.security import join_token, revocation
-from nyala.security.authority import load
+from nyala.security.authorities.keyring import Keyring
 from nyala.security.identity import CALLER, PeerIdentity, identity_of_pem
 from nyala.security.principal import AccessRole, Principal
 from nyala.security.signing_request import new_request
@@ -151,7 +151,7 @@ def test_token_that_was_used_is_refused_by_the_next_leader():
         assert [len(t.used) for t in listed.tokens] == [1]
         assert not listed.tokens[0].secret_hash
 
-    with_masters(work, authority=load(authority()))
+    with_masters(work, keys=Keyring(authority()))
 
 
 def test_revocations_reach_the_next_leader_and_a_token_cannot_name_a_master():
@@ -181,7 +181,7 @@ def test_revocations_reach_the_next_leader_and_a_token_cannot_name_a_master():
         with pytest.raises(InvalidArgument, match="not both"):
             await masters.ask(second, methods.REVOKE, pb.RevokeRequest(name="ann", serial="1"))
 
-    with_masters(work, authority=load(authority()))
+    with_masters(work, keys=Keyring(authority()))
 
 
 def test_master_without_the_key_of_the_authority_says_what_to_do():
@@ -218,7 +218,7 @@ def test_renewal_is_for_the_callers_own_name_and_hosts_only():
         with pytest.raises(Unauthenticated, match="was revoked"):
             await renew(wanted)
 
-    with_masters(work, authority=load(authority()))
+    with_masters(work, keys=Keyring(authority()))
 
 
 def test_administrator_cannot_revoke_the_certificate_in_use_by_mistake():
@@ -232,7 +232,7 @@ def test_administrator_cannot_revoke_the_certificate_in_use_by_mistake():
                 await revoke(wanted)
         assert (await revoke(pb.RevokeRequest(name="bob"))).revocation.revoked_by == "ann"
 
-    with_masters(work, authority=load(authority()))
+    with_masters(work, keys=Keyring(authority()))
 
 
 def test_heartbeat_counts_for_the_server_of_the_certificate_only():

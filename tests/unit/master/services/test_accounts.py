@@ -15,7 +15,7 @@ from nyala.master.catalog.access import rows_of
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import AccessChanges
 from nyala.security.accounts.passwords import PasswordHash
-from nyala.security.authority import load
+from nyala.security.authorities.keyring import Keyring
 from nyala.security.identity import CALLER, PeerIdentity, identity_of_pem
 from nyala.security.principal import AccessRole, Principal
 from nyala.security.revocation import Revocation, Revocations
@@ -139,7 +139,7 @@ def added(**fields):
 
 
 def masters_do(work):
-    with_masters(work, authority=load(authority()))
+    with_masters(work, keys=Keyring(authority()))
 
 
 def test_login_gives_a_certificate_of_the_role_under_the_next_leader_too():

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, Unauthenticated
-from nyala.security.authority import load
+from nyala.security.authorities.keyring import Keyring
 from nyala.security.identity import identity_of_pem
 from nyala.security.principal import AccessRole
 from nyala.security.signing_request import new_request
@@ -37,7 +37,7 @@ def masters_do(tmp_path):
 
     def run(work, *, issuers=str(path)):
         options = msgspec.structs.replace(OPTIONS, jwt_issuers=issuers)
-        with_masters(work, options=options, authority=load(authority()))
+        with_masters(work, options=options, keys=Keyring(authority()))
 
     return run
 

@@ -1,6 +1,6 @@
 """A cluster of real masters on virtual time."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from nyala.common.errors import Retryable
@@ -8,7 +8,7 @@ from nyala.common.options import Options
 from nyala.env.rpc import Method
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
-from nyala.security.authority import Authority
+from nyala.security.authorities.keyring import Keyring
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run, seeded
@@ -28,10 +28,10 @@ class Masters:
         loop: SimLoop,
         lists: dict[str, tuple[str, ...]] | None = None,
         options: Options = OPTIONS,
-        authority: Authority | None = None,
+        keys: Keyring | Mapping[str, Keyring] | None = None,
     ) -> None:
         self.loop = loop
-        self.authority = authority
+        self.keys = keys
         self.options = options
         self.network = SimNetwork(loop, seeded(7, "network"))
         self.processes = {
@@ -48,7 +48,7 @@ class Masters:
             f"{name}:2",
             master_addresses=tuple(f"{m}:1" for m in masters),
             options=self.options,
-            authority=self.authority,
+            keys=self.keys.get(name) if isinstance(self.keys, Mapping) else self.keys,
         )
 
         def program(env: Any, transport: Any) -> Master:
@@ -116,10 +116,10 @@ def with_masters(
     work: Callable[[Masters], Awaitable[Any]],
     lists: dict[str, tuple[str, ...]] | None = None,
     options: Options = OPTIONS,
-    authority: Authority | None = None,
+    keys: Keyring | Mapping[str, Keyring] | None = None,
 ) -> Any:
     async def main(loop: SimLoop) -> Any:
-        masters = Masters(loop, lists, options, authority)
+        masters = Masters(loop, lists, options, keys)
         result = await work(masters)
         masters.check()
         return result

@@ -1,15 +1,18 @@
 """Upkeep of a server's certificates against a real port: renewal, and the list of revoked ones."""
 
 import contextlib
+import shutil
 from datetime import timedelta
 
 import pytest
 import uvloop
 
+from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
 from nyala.admin.certificates import CertificateUpkeep
 from nyala.common.errors import Corrupt, Forbidden, Unauthenticated
 from nyala.env.env import system_env
 from nyala.security import revocation
+from nyala.security.authorities import bundle
 from nyala.security.authority import load, write_private
 from nyala.security.credentials import Credentials
 from nyala.security.files import CredentialFiles
@@ -31,7 +34,11 @@ class Master:
 
     def __init__(self):
         self.entries, self.renewals, self.refuses = [], 0, False
+        self.signer, self.answer = load(authority()), pb.AuthoritiesResponse()
         self.version, self.asked = 1, 0
+
+    async def authorities(self, request):
+        return self.answer
 
     async def rules(self, request):
         self.asked += 1
@@ -53,7 +60,7 @@ class Master:
         key, caller = public_key_of(request.csr), CALLER.get()
         assert caller is not None
         valid = timedelta(days=30)
-        signed = load(authority()).sign(
+        signed = self.signer.sign(
             key, AccessRole.SERVER, caller.principal.name, caller.hosts, valid
         )
         return pb.RenewResponse(certificate=signed)
@@ -66,17 +73,28 @@ def joined(folder, name=NAME, valid=timedelta(minutes=20)):
     signed = signer.sign(public_key_of(request), AccessRole.SERVER, name, ["127.0.0.1"], valid)
     write_private(folder / "server.pem", signed + key)
     pem = str(folder / "server.pem")
-    return Credentials(CredentialFiles(server_files().ca, pem, pem))
+    ca = str(shutil.copy(server_files().ca, folder))
+    return Credentials(CredentialFiles(ca, pem, pem))
 
 
 @contextlib.asynccontextmanager
 async def upkeep_of(folder, credentials):
     master, rpc = Master(), GrpcRpc(credentials=credentials)
-    handlers = {methods.ACCESS_RULES: master.rules, methods.RENEW: master.renew}
+    handlers = {
+        methods.ACCESS_RULES: master.rules,
+        methods.RENEW: master.renew,
+        methods.AUTHORITIES: master.authorities,
+    }
     grpc_server = GrpcServer(handlers, "127.0.0.1:0", credentials=server())
     address, env = await grpc_server.start(), system_env(rpc)
     try:
-        yield master, CertificateUpkeep(env, credentials, str(folder), lambda: [address])
+        authorities = AuthorityUpkeep(
+            env, credentials, lambda: ReportingServer("tserver", "7" * 32, "a:1")
+        )
+        yield (
+            master,
+            CertificateUpkeep(env, credentials, str(folder), lambda: [address], authorities),
+        )
     finally:
         await rpc.close()
         await grpc_server.stop(0)
@@ -142,12 +160,73 @@ def test_list_of_revoked_certificates_is_in_force_and_outlives_the_process(tmp_p
             with pytest.raises(Unauthenticated):  # an answer without a list leaves the list
                 credentials.revocations.check(revoked)
             again = Credentials(credentials.files)
-            later = CertificateUpkeep(system_env(GrpcRpc()), again, str(tmp_path), list)
+            env = system_env(GrpcRpc())
+            authorities = AuthorityUpkeep(
+                env, again, lambda: ReportingServer("tserver", "7" * 32, "a:1")
+            )
+            later = CertificateUpkeep(env, again, str(tmp_path), list, authorities)
             later.load()
             with pytest.raises(Unauthenticated):
                 again.revocations.check(revoked)
             (tmp_path / "revoked").write_text("[1]")
             with pytest.raises(Corrupt, match="revoked certificates"):
                 later.load()
+
+    uvloop.run(scenario())
+
+
+def test_new_authority_is_trusted_first_and_then_the_certificate_is_renewed_by_it(tmp_path):
+    credentials = joined(tmp_path)
+    (tmp_path / "ca.crt").chmod(0o644)
+    before = identity_of_pem(credentials.pem.cert)
+    old = load(authority())
+    made = bundle.successor(old)
+    new = made.authority
+
+    async def scenario():
+        async with upkeep_of(tmp_path, credentials) as (master, upkeep):
+            await upkeep.learn_authorities()
+            assert credentials.version == 0, "the first authority was never replaced"
+            trusted = [old.certificate_pem, new.certificate_pem]
+            master.answer = pb.AuthoritiesResponse(certificates=trusted, links=[made.link])
+            await upkeep.learn_authorities()
+            await upkeep.renew_if_due()
+            assert (credentials.version, master.renewals) == (1, 0), "the old one issues"
+            assert credentials.pem.ca == b"".join(trusted)
+            assert (tmp_path / "ca.crt").stat().st_mode & 0o777 == 0o644
+            master.signer = new
+            master.answer = pb.AuthoritiesResponse(certificates=trusted[::-1], links=[made.link])
+            await upkeep.learn_authorities()
+            await upkeep.renew_if_due()
+            await upkeep.renew_if_due()
+            assert master.renewals == 1
+            await upkeep.learn_rules()  # the master knows the old authority only
+            master.answer = pb.AuthoritiesResponse(certificates=trusted[1:], links=[made.link])
+            await upkeep.learn_authorities()
+            assert credentials.pem.ca == new.certificate_pem
+
+    uvloop.run(scenario())
+    after = identity_of_pem(Credentials(credentials.files).pem.cert)
+    assert (after.principal, after.hosts) == (before.principal, before.hosts)
+    assert after.authority == bundle.key_id(new.certificate)
+
+
+def test_authority_that_nobody_trusted_has_certified_is_not_taken_from_a_master(tmp_path):
+    credentials = joined(tmp_path)
+    foreign = bundle.successor(load(authority("other")))
+    made = bundle.successor(load(authority()))
+
+    async def scenario():
+        async with upkeep_of(tmp_path, credentials) as (master, upkeep):
+            wanted = [credentials.pem.ca, foreign.authority.certificate_pem]
+            master.answer = pb.AuthoritiesResponse(certificates=wanted, links=[foreign.link])
+            with pytest.raises(Unauthenticated, match="not certified by one that is trusted"):
+                await upkeep.learn_authorities()
+            wanted = [made.authority.certificate_pem]
+            master.answer = pb.AuthoritiesResponse(certificates=wanted, links=[made.link])
+            with pytest.raises(Unauthenticated, match="was retired"):
+                await upkeep.learn_authorities()
+        assert credentials.pem.ca == (tmp_path / "ca.crt").read_bytes()
+        assert len(bundle.parse(credentials.pem.ca)) == 1
 
     uvloop.run(scenario())

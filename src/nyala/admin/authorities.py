@@ -1,0 +1,137 @@
+"""Certificate authorities that a server trusts: its report to the masters, and its `ca.crt`.
+
+Running listeners and connections take the file up without a restart (`security/credentials.py`).
+"""
+
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nyala.admin.authority_keys import send_key
+from nyala.common.errors import NyalaError, Unauthenticated
+from nyala.env.env import Env
+from nyala.env.rpc import Method
+from nyala.env.tasks import Lane
+from nyala.security.authorities import bundle
+from nyala.security.authorities.keyring import Keyring
+from nyala.security.authority import issuer_among, write_private
+from nyala.security.credentials import Credentials
+from nyala.security.identity import identity_of_pem
+from nyala.wire import methods
+from nyala.wire.proto import access_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+Ask = Callable[[Method, Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportingServer:
+    """Server that reports.
+
+    Attributes:
+        role: "master" or "tserver".
+        uuid: its permanent id.
+        address: its public address.
+    """
+
+    role: str
+    uuid: str
+    address: str
+
+
+class AuthorityUpkeep:
+    """Upkeep of the authorities of one server. On the loop only.
+
+    Args:
+        env: calls and tasks.
+        credentials: of the server.
+        reporter: returns the server, once it is open.
+        keys: keys of authorities of a master; None: a tablet server, or a master that does not sign.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        credentials: Credentials,
+        reporter: Callable[[], ReportingServer],
+        keys: Keyring | None = None,
+    ) -> None:
+        self._env = env
+        self._credentials = credentials
+        self._reporter = reporter
+        self._keys = keys
+
+    async def learn(self, ask: Ask) -> None:
+        """Report to the leader master, and take over the authorities that it names.
+
+        A master also sends the key of a new authority to masters that lack it, and removes that of one that
+        was retired.
+
+        Args:
+            ask: sends a request to the leader master.
+
+        Raises:
+            Unauthenticated: an authority is not certified by one that is trusted here; nothing was changed.
+            NyalaError: no leader answers.
+            OSError: `ca.crt` was not written.
+        """
+        ca, me = self._credentials.pem.ca, self._reporter()
+        request = pb.AuthoritiesRequest(
+            uuid=me.uuid, role=me.role, address=me.address, digest=bundle.digest(ca),
+            issuer=identity_of_pem(self._credentials.pem.cert).authority,
+            keys=[] if self._keys is None else self._keys.ids,
+        )  # fmt: skip
+        answer = await ask(methods.AUTHORITIES, request)
+        if not answer.certificates:
+            return
+        for address in answer.send_key_to:
+            await self._send_key(address, answer)
+        wanted = b"".join(answer.certificates)
+        if bundle.digest(wanted) != request.digest:
+            await self._take(wanted, b"".join(answer.links))
+        if self._keys is not None and len(answer.certificates) == 1:
+            newest = bundle.key_id(bundle.parse(wanted)[0])
+            links = b"".join(answer.links)
+            await self._env.tasks.run(Lane.DISK, self._keys.settle, newest, links)
+
+    @property
+    def outdated(self) -> bool:
+        """True if another authority than that of this server's certificate issues now."""
+        newest = bundle.parse(self._credentials.pem.ca)[0]
+        own = bundle.parse(self._credentials.pem.cert)[0]
+        return issuer_among([newest], own) is None
+
+    async def _take(self, wanted: bytes, links: bytes) -> None:
+        offered = bundle.parse(wanted)
+        linked = bundle.parse(links) if links else []
+        bundle.check_accepted(bundle.parse(self._credentials.pem.ca), offered, linked)
+        if issuer_among(offered, bundle.parse(self._credentials.pem.cert)[0]) is None:
+            raise Unauthenticated(
+                f"the authority of {self._credentials.files.cert} was retired, and the file is not accepted "
+                "any more: make a new one (nyala cert server), with the ca.crt of another server"
+            )
+        await self._env.tasks.run(Lane.DISK, _replace, Path(self._credentials.files.ca), wanted)
+        self._credentials.refresh()
+        log.info("%d certificate authorities are trusted: %s", len(offered), ", ".join(
+            bundle.key_id(c) for c in offered
+        ))  # fmt: skip
+
+    async def _send_key(self, address: str, answer: pb.AuthoritiesResponse) -> None:
+        assert self._keys is not None, "keys were reported"
+        try:
+            await send_key(self._env, self._keys, address, answer.certificates, answer.links)
+            log.info("master %s has the key of the new certificate authority", address)
+        except NyalaError as err:  # tried again with the next report
+            log.warning("master %s did not get the key of the new authority: %s", address, err)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a file of certificates, atomically; it keeps its mode."""
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    write_private(path, content)
+    path.chmod(mode)

@@ -1,0 +1,252 @@
+"""Replacement of the certificate authority at the masters; the steps are in `master/access/authorities.py`.
+
+Servers report what they trust and have every two seconds. The leader keeps the reports in memory, and takes
+the next step when no live server lacks anything: so a new leader goes on once they have reported to it.
+"""
+
+from datetime import timedelta
+
+from nyala.admin.authority_keys import KeyReceiver, send_key
+from nyala.common.errors import Forbidden, NyalaError, Unavailable
+from nyala.env.rpc import Handlers
+from nyala.env.tasks import Lane
+from nyala.master.access import authorities
+from nyala.master.access.authorities import Report, RotationStep, authority_of, step_of
+from nyala.master.config import MasterConfig
+from nyala.master.leader import Term
+from nyala.master.services.access import entries_of, name_of
+from nyala.master.services.tables import MasterContext
+from nyala.security.authorities import bundle
+from nyala.security.authorities.bundle import Successor
+from nyala.security.identity import CALLER, PeerIdentity
+from nyala.security.principal import AccessRole
+from nyala.security.revocation import Revocations
+from nyala.security.signing_request import public_key_of
+from nyala.wire import methods
+from nyala.wire.proto import access_pb2 as pb
+
+SETTLED_US = 6_000_000
+"""Time after the first report in a term before a step is taken, in microseconds: three reports of each."""
+FRESH_US = 10_000_000
+"""Age of a report, in microseconds, up to which it counts. A master without one is not alive."""
+
+
+class AuthoritiesService:
+    """Handlers of `AccessService` for certificate authorities. On the loop only.
+
+    Args:
+        context: context of this master.
+        config: has the keys of authorities, if this master signs.
+    """
+
+    def __init__(self, context: MasterContext, config: MasterConfig) -> None:
+        self._context = context
+        self._config = config
+        self._receiver = KeyReceiver(context.env, config.keys)
+        self._reports: dict[str, tuple[Report, int]] = {}
+        self._term, self._since_us = 0, 0
+
+    def handlers(self) -> Handlers:
+        """Return the methods that this service answers."""
+        return {
+            methods.AUTHORITIES: self.authorities,
+            methods.AUTHORITY_STATUS: self.status,
+            methods.ROTATE_AUTHORITY: self.rotate,
+            methods.RETIRE_AUTHORITY: self.retire,
+            methods.REISSUE: self.reissue,
+            methods.OFFER_AUTHORITY: self._receiver.offer,
+            methods.TAKE_AUTHORITY: self._receiver.take,
+        }
+
+    async def authorities(self, request: pb.AuthoritiesRequest) -> pb.AuthoritiesResponse:
+        """Record the report of a server, take the next step if it is due, and return the authorities.
+
+        Raises:
+            Forbidden: it names another server than the certificate of the caller.
+        """
+        caller = CALLER.get()
+        if caller is not None and caller.principal.server_uuid not in (None, request.uuid):
+            raise Forbidden(
+                f"a report of server {request.uuid[:80]} arrived with the certificate of {caller.principal}"
+            )
+        term = await self._context.confirmed()
+        report = Report(
+            request.role, request.address, request.digest, request.issuer, tuple(request.keys)
+        )
+        self._record(term, request.uuid, report)
+        known = term.catalog.access.authorities
+        if known is None:
+            return pb.AuthoritiesResponse()
+        waited_us = self._now_us() - self._since_us
+        if (
+            step_of(known) is RotationStep.ADDED
+            and waited_us >= SETTLED_US
+            and not self._behind(term)
+        ):
+            now_us = self._context.env.clock.wall_us()
+            await self._context.require_leading().run(authorities.issue(now_us), term)
+            known = term.catalog.access.authorities
+            assert known is not None
+        masters = [r for r in self._fresh().values() if r.role == "master"]
+        return pb.AuthoritiesResponse(
+            certificates=known.certificates,
+            links=known.links,
+            send_key_to=authorities.without_key(known, masters, report),
+        )
+
+    async def status(self, request: pb.AuthorityStatusRequest) -> pb.AuthorityStatusResponse:
+        """Return the authorities, the step of a replacement, and who is behind."""
+        term = await self._context.confirmed()
+        known = term.catalog.access.authorities
+        if known is None:
+            first = authority_of(self._config, term.catalog).certificate_pem
+            return pb.AuthorityStatusResponse(certificates=[first])
+        answer = pb.AuthorityStatusResponse(
+            certificates=known.certificates, issuing_us=known.issuing_us,
+            changed_us=known.changed_us, changed_by=known.changed_by, logins=self._logins(term),
+        )  # fmt: skip
+        for uuid, (report, what) in self._behind(term).items():
+            answer.behind.add(uuid=uuid, role=report.role, address=report.address, lacks=what)
+        return answer
+
+    async def rotate(self, request: pb.RotateAuthorityRequest) -> pb.RotateAuthorityResponse:
+        """Begin to replace the authority: the new one is trusted; durable on return.
+
+        Raises:
+            AlreadyPresent: a replacement is under way.
+            Forbidden: this master does not sign.
+            Unavailable: the new key did not reach a majority of the masters.
+        """
+        term = await self._context.confirmed()
+        before = authority_of(self._config, term.catalog)
+        authorities.check_none(term.catalog.access.authorities)
+        made = bundle.successor(before)
+        keys = self._config.keys
+        assert keys is not None
+        await self._context.env.tasks.run(Lane.DISK, keys.add, made.authority.key)
+        await self._spread(made, before.certificate_pem)
+        wanted = authorities.begin(before, made, self._context.env.clock.wall_us(), _caller_name())
+        await self._context.require_leading().run(wanted, term)
+        return pb.RotateAuthorityResponse(certificate=made.authority.certificate_pem)
+
+    async def _spread(self, made: Successor, before: bytes) -> None:
+        """Send the key of a new authority to the other masters, before anything depends on it.
+
+        Raises:
+            Unavailable: a majority does not have it.
+        """
+        keys, own = self._config.keys, self._context.info().uuid
+        assert keys is not None
+        masters = [m for m in self._context.status().consensus.members if m.voter]
+        errors, have = [], 0
+        trusted = [before, made.authority.certificate_pem]
+        for master in masters:
+            try:
+                if master.uuid != own:
+                    await send_key(self._context.env, keys, master.address, trusted, [made.link])
+                have += 1
+            except NyalaError as err:
+                errors.append(f"{master.address}: {err.message}")
+        if 2 * have <= len(masters):
+            raise Unavailable(
+                "the key of the new authority has not reached a majority of the masters "
+                f"({'; '.join(errors)}); nothing was changed"
+            )
+
+    async def retire(self, request: pb.RetireAuthorityRequest) -> pb.RetireAuthorityResponse:
+        """Retire the old authority; durable on return.
+
+        Raises:
+            InvalidArgument: there is none.
+            Forbidden: servers, logins or the caller need it; not if the request forces it.
+        """
+        term = await self._context.confirmed()
+        known = authorities.require_issuing(term.catalog)
+        caller = CALLER.get()
+        own = caller is not None and caller.authority == authorities.id_of(known.certificates[-1])
+
+        def check(_: object) -> None:
+            behind = {f"{r.role} {r.address}": what for r, what in self._behind(term).values()}
+            if not request.force:
+                authorities.check_nobody_left(behind, self._logins(term), own=own)
+
+        now_us = self._context.env.clock.wall_us()
+        wanted = authorities.retire(now_us, _caller_name(), check)
+        await self._context.require_leading().run(wanted, term)
+        left = term.catalog.access.authorities
+        return pb.RetireAuthorityResponse(certificates=[] if left is None else left.certificates)
+
+    async def reissue(self, request: pb.ReissueRequest) -> pb.ReissueResponse:
+        """Return a certificate of the present authority in place of one of the old authority.
+
+        It has the name, role, times and serial number of the caller's, so that what revokes one revokes both.
+
+        Raises:
+            Forbidden: the caller is a server, or this master does not sign.
+            Unauthenticated: the caller's certificate was revoked.
+            InvalidArgument: a malformed request.
+        """
+        term = await self._context.confirmed()
+        caller = _user()
+        current = Revocations()
+        current.replace(entries_of(term.catalog.access.revocations.values()))
+        current.check(caller)
+        known = term.catalog.access.authorities
+        authority = authority_of(self._config, term.catalog)
+        trusted = [authority.certificate_pem] if known is None else known.certificates
+        answer = pb.ReissueResponse(ca=b"".join(trusted))
+        if caller.authority != bundle.key_id(authority.certificate):
+            answer.certificate = authority.sign(
+                public_key_of(request.csr), caller.principal.role, caller.principal.name, (),
+                timedelta(seconds=caller.ends_s - caller.issued_s), caller.issued_s * 1_000_000,
+                caller.serial,
+            )  # fmt: skip
+        return answer
+
+    def _record(self, term: Term, uuid: str, report: Report) -> None:
+        now_us = self._now_us()
+        if term.memory.term != self._term:
+            self._term, self._since_us, self._reports = term.memory.term, now_us, {}
+        self._reports[uuid] = report, now_us
+
+    def _fresh(self) -> dict[str, Report]:
+        oldest_us = self._now_us() - FRESH_US
+        return {u: report for u, (report, at_us) in self._reports.items() if at_us >= oldest_us}
+
+    def _behind(self, term: Term) -> dict[str, tuple[Report, str]]:
+        """Return what each live server lacks for the next step; nothing without a replacement."""
+        known = term.catalog.access.authorities
+        if known is None or step_of(known) is RotationStep.NONE:
+            return {}
+        fresh = self._fresh() if self._term == term.memory.term else {}
+        members = {m.uuid for m in self._context.status().consensus.members}
+        live = {u: r for u, r in fresh.items() if u in members}
+        for server in self._context.servers.alive(self._now_us()):
+            silent = Report("tserver", server.registration.address)
+            live[str(server.uuid)] = fresh.get(str(server.uuid), silent)
+        found = {uuid: (r, authorities.lacks(known, r)) for uuid, r in live.items()}
+        return {uuid: entry for uuid, entry in sorted(found.items()) if entry[1]}
+
+    def _logins(self, term: Term) -> list[str]:
+        valid_us = self._config.options.user_certificate_s * 1_000_000
+        now_us = self._context.env.clock.wall_us()
+        return authorities.old_logins(term.catalog, now_us, valid_us)
+
+    def _now_us(self) -> int:
+        return self._context.env.clock.monotonic_us()
+
+
+def _user() -> PeerIdentity:
+    """Return the caller, who is a user.
+
+    Raises:
+        Forbidden: it is a server, or has no certificate.
+    """
+    caller = CALLER.get()
+    if caller is None or caller.principal.role is AccessRole.SERVER:
+        raise Forbidden("only certificates of users are issued again; servers renew theirs")
+    return caller
+
+
+def _caller_name() -> str:
+    return name_of(CALLER.get())
