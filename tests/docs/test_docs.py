@@ -37,7 +37,7 @@ def test_readme_commands_run(cluster, capsys):
 SCRIPTS = {
     "use/history.md": 7,
     "use/transactions.md": 8,
-    "use/client.md": 7,
+    "use/client.md": 8,
     "use/journals.md": 9,
     "use/recipes.md": 6,
     "use/recipe-tasks.md": 5,

@@ -1,7 +1,7 @@
 """AsyncClient: the public, asynchronous API of a cluster."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from nyala.aio.session import Session
 from nyala.aio.sql import SqlRunner
 from nyala.aio.table import AsyncTable
 from nyala.aio.transaction import AsyncTransaction
-from nyala.client.calls.connecting import ConnectArguments, client_options
+from nyala.client.calls.connecting import Chosen, client_options, with_arguments_of
 from nyala.client.calls.definitions import DEFAULT_REPLICAS, TableArguments, table_definition
 from nyala.client.calls.opening import OpenClient
 from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
@@ -21,24 +21,14 @@ from nyala.common.partition_spec import Partition
 from nyala.env.monotonic import monotonic_us
 
 
-async def connect(
-    masters: str | Sequence[str] | None = None, **options: Unpack[ConnectArguments]
-) -> "AsyncClient":
-    """Connect to a cluster, on the event loop of the caller.
+@with_arguments_of(client_options)
+async def connect(choose: Callable[[], Chosen]) -> "AsyncClient":
+    """Connect to a cluster, on the event loop of the caller, on which alone the client is used.
 
-    Args:
-        masters: as for `nyala.connect`.
-        **options: as for `nyala.connect`.
-
-    Returns:
-        The client; use it in `async with`, on this loop only.
-
-    Raises:
-        InvalidArgument, Unavailable: as `nyala.connect`.
+    It raises `Unavailable` if no master answers.
     """
     began = monotonic_us()
-    chosen = await asyncio.to_thread(client_options, masters, **options)  # it may log in
-    opened = OpenClient(*chosen)
+    opened = OpenClient(*await asyncio.to_thread(choose))  # it may log in
     try:
         await opened.reach(began)
     except BaseException:  # also when cancelled

@@ -73,7 +73,7 @@ class AsyncTable(TableHandle):
         loop goes on.
 
         Args:
-            data: as for `nyala.Table.upsert`.
+            data: as for `nyala.Table.upsert`; or an asynchronous iterable of such data, or of dicts.
             all_or_nothing: one failing row voids all rows of its request.
             **how: as for `nyala.Table.upsert`.
         """

@@ -37,6 +37,11 @@ class Caller(Protocol):
     """The thread or the coroutine that makes a call of the client."""
 
     @property
+    def suspends(self) -> bool:
+        """True for a coroutine, which can await what the user gives."""
+        ...
+
+    @property
     def ended(self) -> bool:
         """True if the client was closed, and runs nothing any more."""
         ...
@@ -126,6 +131,7 @@ class OnLoop:
         tasks: of the client.
     """
 
+    suspends = True
     ended = False  # a closed client ends its calls by itself
 
     def __init__(self, tasks: Tasks) -> None:

@@ -1,11 +1,11 @@
 """Client: the public, synchronous API of a cluster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
 import pyarrow as pa
 
-from nyala.client.calls.connecting import client_options
+from nyala.client.calls.connecting import Chosen, client_options, with_arguments_of
 from nyala.client.calls.definitions import DEFAULT_REPLICAS, table_definition
 from nyala.client.checks import (
     OtherNames,
@@ -17,7 +17,6 @@ from nyala.client.checks import (
 )
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
-from nyala.client.core import SCAN_AHEAD_BYTES
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
@@ -39,69 +38,10 @@ from nyala.common.partition_spec import Partition
 DEFAULT_JOURNAL_BYTES = 1 << 30
 
 
-def connect(
-    masters: str | Sequence[str] | None = None,
-    *,
-    timeout_ms: int = 60_000,
-    batch_rows: int = 10_000,
-    batch_bytes: int = 1 << 20,
-    scan_batch_bytes: int = 1 << 20,
-    scan_batch_rows: int = 0,
-    scan_ahead_bytes: int = SCAN_AHEAD_BYTES,
-    write_ahead_bytes: int = 64 << 20,
-    client_id: bytes | None = None,
-    since: int = 0,
-    lookup_max_age_ms: int = 10_000,
-    ca: str | None = None,
-    cert: str | None = None,
-    key: str | None = None,
-    user: str | None = None,
-    password: str | None = None,
-) -> "Client":
-    """Connect to a cluster.
-
-    Args:
-        masters: "host:port,host:port,..." or a list; one reachable master is enough. None: the
-            environment variable NYALA_MASTERS.
-        timeout_ms: deadline of each call, with all its retries; of a write of many rows: since the last
-            batch of it that was acknowledged.
-        batch_rows: most rows of one operation on one tablet.
-        batch_bytes: most bytes of such an operation; at most the servers' write_max_bytes.
-        scan_batch_bytes: size of the batches in which scans arrive.
-        scan_batch_rows: most rows of such a batch; 0: no limit.
-        scan_ahead_bytes: most bytes that scans receive before their callers take them, of all tablets
-            together; one batch of each tablet that is read always has room.
-        write_ahead_bytes: most bytes of rows of one write that are sent, or wait, and are not acknowledged.
-        client_id: 16 bytes. A second process that gives the same id and repeats the same writes in
-            the same order has each take effect once (a retried Spark task).
-        since: with `client_id`, a time from `now()` before which no process wrote under it. A tablet that has
-            dropped client sessions refuses, as SessionExpired, what may have been executed for one of them.
-        lookup_max_age_ms: largest age of tables and tablet locations from another master while the leader
-            master does not answer; 0: only the leader's are used.
-        ca: file with the certificate of the cluster's authority. None, as for `cert` and `key`: as an
-            earlier client of this process and cluster, else NYALA_CA, NYALA_CERT and NYALA_KEY; without any:
-            no encryption.
-        cert: file with the certificate of the user.
-        key: file with the private key of it.
-        user: name of an account, instead of `cert` and `key`: this logs in, keeps the certificate private to
-            the process, and renews it. The authority is that of `ca`, of NYALA_CA, or of an earlier login.
-            None, as for `password`: NYALA_USER and NYALA_PASSWORD, unless NYALA_CERT is set.
-        password: of the account.
-
-    Raises:
-        InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three; a
-            login at a cluster whose authority is not known.
-        Unauthenticated: unknown user or wrong password.
-        Unavailable: no master answers.
-    """
-    addresses, options = client_options(
-        masters, timeout_ms=timeout_ms, batch_rows=batch_rows, batch_bytes=batch_bytes,
-        scan_batch_bytes=scan_batch_bytes, scan_batch_rows=scan_batch_rows, scan_ahead_bytes=scan_ahead_bytes,
-        write_ahead_bytes=write_ahead_bytes, client_id=client_id, since=since,
-        lookup_max_age_ms=lookup_max_age_ms, ca=ca, cert=cert, key=key, user=user,
-        password=password,
-    )  # fmt: skip
-    return Client(Connection(addresses, options))
+@with_arguments_of(client_options)
+def connect(choose: Callable[[], Chosen]) -> "Client":
+    """Connect to a cluster; raises `Unavailable` if no master answers."""
+    return Client(Connection(*choose()))
 
 
 class Client(OtherNames):

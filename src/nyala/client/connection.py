@@ -13,6 +13,7 @@ import pyarrow as pa
 from nyala.client.calls.opening import OpenClient
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import cluster_key
+from nyala.client.soon_writes import SoonWrites
 from nyala.client.thread_caller import ThreadCaller
 from nyala.client.write.waiting import closed_meanwhile
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
@@ -30,6 +31,7 @@ class Connection:
 
     Attributes:
         caller: makes the calls that `nyala.client.calls` describes, in any thread.
+        soon: the writes whose results are futures.
 
     Raises:
         Unavailable: no master answers at these addresses.
@@ -53,6 +55,7 @@ class Connection:
         except BaseException:
             self._loop.close()  # also when interrupted: the thread must end
             raise
+        self.soon = SoonWrites(self._loop, self.core)
 
     @property
     def core(self) -> ClientCore:

@@ -1,6 +1,7 @@
 """Table: handle of an open table. Methods may be called from any thread and block."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
@@ -142,6 +143,55 @@ class Table(TableHandle):
         """
         rows = mixed_rows_of(self._table, data, op_column, all_or_nothing, how)
         return self._send(rows, how)
+
+    def insert_soon(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> Future[WriteResult]:
+        """As `insert`; see `upsert_soon`."""
+        return self._write_soon("insert", data, all_or_nothing, how)
+
+    def upsert_soon(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> Future[WriteResult]:
+        """Begin to add or change rows, without waiting for it.
+
+        The rows are converted, and refused if they are wrong, before it returns. It waits for room while the
+        client has `write_ahead_bytes` of such rows that are not acknowledged. Writes that are begun before
+        the result of the first is known may take effect in any order.
+
+        Args:
+            data: as for `upsert`, in memory.
+            all_or_nothing: as for `upsert`.
+            **how: as for `upsert`.
+
+        Returns:
+            The future of the result, or of the errors that `upsert` raises. Its callbacks run in the client's
+            own thread, and must not call the client. Its `cancel` has the outcome of an interrupted write:
+            what was not sent has no effect, what was sent may take effect.
+
+        Raises:
+            SchemaMismatch, InvalidArgument: wrong rows, a stream, or a closed client; nothing was sent.
+        """
+        return self._write_soon("upsert", data, all_or_nothing, how)
+
+    def update_soon(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> Future[WriteResult]:
+        """As `update`; see `upsert_soon`."""
+        return self._write_soon("update", data, all_or_nothing, how)
+
+    def delete_soon(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
+    ) -> Future[WriteResult]:
+        """As `delete`; see `upsert_soon`."""
+        return self._write_soon("delete", data, all_or_nothing, how)
+
+    def _write_soon(
+        self, op: str, data: Any, all_or_nothing: bool, how: WriteArguments
+    ) -> Future[WriteResult]:
+        rows = rows_of(self._table, op, data, all_or_nothing, how)
+        stage = part_of(self._connection.core, how.get("txn"))
+        return self._connection.soon.write(self._table, rows, stage)
 
     def _write(self, op: str, data: Any, all_or_nothing: bool, how: WriteArguments) -> WriteResult:
         return self._send(rows_of(self._table, op, data, all_or_nothing, how), how)

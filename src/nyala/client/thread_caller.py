@@ -44,6 +44,8 @@ class ThreadCaller:
         loop: runs the client.
     """
 
+    suspends = False
+
     def __init__(self, loop: LoopThread) -> None:
         self._loop = loop
 

@@ -83,6 +83,14 @@ class LoopThread:
             future.cancel()
             del future  # as in `_result`
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+        """Have a coroutine run on the loop; return the future of its result, whose `cancel` ends it.
+
+        Raises:
+            InvalidArgument: as `run`.
+        """
+        return self._submit(work)
+
     def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """As `run`, for a coroutine that goes on if the caller is interrupted, as a release does."""
         try:

@@ -52,9 +52,25 @@ def test_streams_of_rows_are_written_and_read_at_an_earlier_time(cluster):
         assert await table.scan(at=at).count() == 3_000
         with pytest.raises(ZeroDivisionError):
             await table.upsert({"k": 1 // k} for k in (1, 0))
+        copy = await client.create_table("aio_copy", SCHEMA, ["k"], HASHED)
+        assert (await copy.upsert(table.scan(at=at))).rows == 3_000
+
+        async def source():
+            for k in range(20_000, 22_500):
+                yield {"k": k, "v": "s"}
+            yield pa.table({"k": [1], "v": ["t"]})
+
+        seen: list[int] = []
+        assert (await copy.upsert(source(), progress=seen.append)).rows == 2_501
+        assert seen == [1_000, 2_000, 2_500, 2_501]
+        assert await copy.count() == 5_500
         with pytest.raises(NotFound, match="no table 'aio_nowhere'"):
             await client.open_table("aio_nowhere")
         await client.drop_table("aio_streams")
+        with cluster.connect() as threads:
+            other = threads.table("aio_copy")
+            with pytest.raises(InvalidArgument, match=r"nyala\.aio"):
+                await asyncio.to_thread(other.upsert, source())
 
     on_loop(cluster, work)
 
@@ -107,6 +123,34 @@ def test_writes_cancelled_at_each_turn_of_the_loop_take_effect_once_or_not_at_al
         assert len(keys) == len(set(keys))
         left = [t for t in asyncio.all_tasks() - begun if "read of a tablet" in t.get_name()]
         assert not left, "no stream from a server is left open"
+
+    on_loop(cluster, work)
+
+
+def test_cancelled_stream_of_rows_has_the_rows_that_are_written(cluster):
+    async def work(client):
+        table = await client.create_table("aio_half_streamed", SCHEMA, ["k"])
+        begun = asyncio.Event()
+
+        async def source():
+            for n in range(2):
+                yield [{"k": n * 10 + k, "v": "s"} for k in range(10)]
+            begun.set()
+            await asyncio.Event().wait()
+
+        writing = asyncio.ensure_future(table.upsert(source()))
+        await begun.wait()
+        writing.cancel()
+        partly = None
+        try:
+            await writing
+        except asyncio.CancelledError as err:
+            partly = err.__cause__
+        if partly is None:  # nothing had been sent
+            assert await table.count() == 0
+        else:
+            assert isinstance(partly, nyala.PartlyWritten)
+            assert partly.rows <= await table.count() <= partly.rows + len(partly.unknown)
 
     on_loop(cluster, work)
 

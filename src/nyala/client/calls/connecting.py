@@ -1,8 +1,10 @@
 """Arguments with which a client connects."""
 
+import functools
+import inspect
 import os
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 from nyala.client.checks import check_age, check_int, check_list, check_text, check_timeout
 from nyala.client.core import SCAN_AHEAD_BYTES, ClientOptions
@@ -11,30 +13,14 @@ from nyala.client.write.writer import BatchLimits
 from nyala.common.errors import InvalidArgument
 
 ENVIRONMENT = "NYALA_MASTERS"
-
-
-class ConnectArguments(TypedDict, total=False):
-    """Arguments of `nyala.connect` after the first, which describes them."""
-
-    timeout_ms: int
-    batch_rows: int
-    batch_bytes: int
-    scan_batch_bytes: int
-    scan_batch_rows: int
-    scan_ahead_bytes: int
-    write_ahead_bytes: int
-    client_id: bytes | None
-    since: int
-    lookup_max_age_ms: int
-    ca: str | None
-    cert: str | None
-    key: str | None
-    user: str | None
-    password: str | None
+P = ParamSpec("P")
+T = TypeVar("T")
+Chosen = tuple[str, ClientOptions]
+"""Addresses of the masters, and the options of a client."""
 
 
 def client_options(
-    masters: str | Sequence[str] | None,
+    masters: str | Sequence[str] | None = None,
     *,
     timeout_ms: int = 60_000,
     batch_rows: int = 10_000,
@@ -52,25 +38,35 @@ def client_options(
     user: str | None = None,
     password: str | None = None,
 ) -> tuple[str, ClientOptions]:
-    """Return the masters' addresses and a client's options; files of certificates are remembered.
+    """Return the masters' addresses and the options of a client; files of certificates are remembered.
 
     Args:
-        masters: as all others: see `nyala.connect`.
-        timeout_ms: in milliseconds.
-        batch_rows: rows.
-        batch_bytes: bytes.
-        scan_batch_bytes: bytes.
-        scan_batch_rows: rows.
-        scan_ahead_bytes: bytes.
-        write_ahead_bytes: bytes.
-        client_id: 16 bytes.
-        since: hybrid time.
-        lookup_max_age_ms: in milliseconds.
-        ca: path.
-        cert: path.
-        key: path.
-        user: name of an account.
-        password: of it.
+        masters: "host:port,host:port,..." or a list; one reachable master is enough. None: the
+            environment variable NYALA_MASTERS.
+        timeout_ms: deadline of each call, with all its retries; of a write of many rows: since the last
+            batch of it that was acknowledged.
+        batch_rows: most rows of one operation on one tablet.
+        batch_bytes: most bytes of such an operation; at most the servers' write_max_bytes.
+        scan_batch_bytes: size of the batches in which scans arrive.
+        scan_batch_rows: most rows of such a batch; 0: no limit.
+        scan_ahead_bytes: most bytes that scans receive before their callers take them, of all tablets
+            together; one batch of each tablet that is read always has room.
+        write_ahead_bytes: most bytes of rows of one write that are sent, or wait, and are not acknowledged.
+        client_id: 16 bytes. A second process that gives the same id and repeats the same writes in
+            the same order has each take effect once (a retried Spark task).
+        since: with `client_id`, a time from `now()` before which no process wrote under it. A tablet that has
+            dropped client sessions refuses, as SessionExpired, what may have been executed for one of them.
+        lookup_max_age_ms: largest age of tables and tablet locations from another master while the leader
+            master does not answer; 0: only the leader's are used.
+        ca: file with the certificate of the cluster's authority. None, as for `cert` and `key`: as an
+            earlier client of this process and cluster, else NYALA_CA, NYALA_CERT and NYALA_KEY; without any:
+            no encryption.
+        cert: file with the certificate of the user.
+        key: file with the private key of it.
+        user: name of an account, instead of `cert` and `key`: this logs in, keeps the certificate private to
+            the process, and renews it. The authority is that of `ca`, of NYALA_CA, or of an earlier login.
+            None, as for `password`: NYALA_USER and NYALA_PASSWORD, unless NYALA_CERT is set.
+        password: of the account.
 
     Raises:
         InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three; a
@@ -108,3 +104,28 @@ def client_options(
         scan_ahead_bytes=scan_ahead_bytes,
     )
     return addresses, options
+
+
+def with_arguments_of(
+    choose: Callable[P, Chosen],
+) -> Callable[[Callable[[Callable[[], Chosen]], T]], Callable[P, T]]:
+    """Return a decorator of functions that open a client: they get the arguments of another function.
+
+    Args:
+        choose: returns the options of the client; the documentation of its arguments becomes theirs.
+    """
+
+    def decorate(connect: Callable[[Callable[[], Chosen]], T]) -> Callable[P, T]:
+        @functools.wraps(connect)
+        def opens(*args: P.args, **options: P.kwargs) -> T:
+            signature.bind(*args, **options)
+            return connect(functools.partial(choose, *args, **options))
+
+        made = inspect.signature(connect).return_annotation
+        signature = inspect.signature(choose).replace(return_annotation=made)
+        arguments = (inspect.getdoc(choose) or "").partition("\n\n")[2]
+        opens.__doc__ = f"{inspect.getdoc(connect)}\n\n{arguments}\n"
+        vars(opens)["__signature__"] = signature
+        return opens
+
+    return decorate

@@ -1,16 +1,18 @@
 """Rows of a write: the user's data, converted to the table's types."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nyala.client.caller import Caller
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.read.read_spec import key_names
 from nyala.client.results import WriteResult, errors_table
-from nyala.client.write.input_batches import in_memory, pieces, until
+from nyala.client.write.input_batches import awaited_pieces, in_memory, pieces, until
 from nyala.client.write.pending_call import Written
 from nyala.client.write.sequencer import OP_COLUMN
 from nyala.client.write.watch import Watch, WriteArguments, split_arguments
@@ -71,6 +73,11 @@ class PreparedRows:
         """
         return in_memory(self.data)
 
+    @property
+    def is_awaited(self) -> bool:
+        """True if the rows come from an asynchronous iterable."""
+        return isinstance(self.data, AsyncIterable)
+
     def converted(self) -> list[pa.RecordBatch]:
         """Return all rows of data that are in memory."""
         return self.cast(self.data, 0)
@@ -86,6 +93,20 @@ class PreparedRows:
             return watch.counted(_cast_pieces(self.data, self.cast, watch))
         slices = iter(made) if self.all_or_nothing or not watch.active else _slices(made)
         return watch.counted(until(slices, watch.stopped))
+
+    async def awaited_batches(self, caller: Caller) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Yield the rows of an asynchronous iterable batch by batch, until the write is stopped.
+
+        Args:
+            caller: makes the call; a coroutine on the loop.
+        """
+        row = 0
+        async with aclosing(awaited_pieces(self.data, self.watch.stopped)) as found:
+            async for piece in found:
+                for batch in await caller.compute(self.cast, piece, row):
+                    row += batch.num_rows
+                    yield batch
+                    self.watch.reached(row)
 
     def result(self, done: Written) -> WriteResult:
         """Return the result of the write."""

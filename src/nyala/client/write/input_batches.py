@@ -5,7 +5,16 @@ A stream is never read as a whole: the next piece is fetched when the write has 
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -31,7 +40,7 @@ def in_memory(data: Any) -> bool:
             f"{data!r} is a path or a text, not rows; for a file pass pyarrow.dataset.dataset(path), which "
             "is read piece by piece; delete_where and update_where take a condition"
         )
-    if hasattr(data, "__arrow_c_stream__") or _is_dataset(data):
+    if hasattr(data, "__arrow_c_stream__") or isinstance(data, AsyncIterable) or _is_dataset(data):
         return False
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         return not (len(data) and _is_table(data[0]))
@@ -67,20 +76,59 @@ def pieces(data: Any, stopped: Callable[[], bool]) -> Iterator[Any]:
     if hasattr(data, "__arrow_c_stream__"):
         yield from _batches(data, stopped)
         return
-    dicts: list[Any] = []
+    if isinstance(data, AsyncIterable):
+        raise InvalidArgument(
+            "an asynchronous iterable of rows is read on an event loop; pass it to a table of nyala.aio, or "
+            "pass an iterable"
+        )
+    dicts = _Dicts()
     for item in until(iter(data), stopped):
+        yield from dicts.add(item)
+    yield from dicts.rest()
+
+
+async def awaited_pieces(
+    data: AsyncIterable[Any], stopped: Callable[[], bool]
+) -> AsyncGenerator[Any, None]:
+    """Yield the pieces of an asynchronous iterable; see `pieces`.
+
+    Args:
+        data: what it yields is rows, or dicts.
+        stopped: returns whether nothing more is to be fetched.
+    """
+    dicts, items = _Dicts(), aiter(data)
+    while not stopped():
+        try:
+            item = await anext(items)
+        except StopAsyncIteration:
+            break
+        for piece in dicts.add(item):
+            yield piece
+    for piece in dicts.rest():
+        yield piece
+
+
+class _Dicts:
+    """Dicts of an iterable, which become batches."""
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def add(self, item: Any) -> Iterator[Any]:
+        """Yield the pieces that are complete with one more item of the iterable."""
         if isinstance(item, Mapping):
-            dicts.append(item)
-            if len(dicts) == DICTS_PER_BATCH:
-                yield dicts
-                dicts = []
-            continue
-        if dicts:
-            yield dicts
-            dicts = []
+            self._held.append(item)
+            if len(self._held) == DICTS_PER_BATCH:
+                yield from self.rest()
+            return
+        yield from self.rest()
         yield item
-    if dicts:
-        yield dicts
+
+    def rest(self) -> Iterator[Any]:
+        """Yield the dicts that are held as the last piece."""
+        if self._held:
+            held, self._held = self._held, []
+            yield held
 
 
 def _batches(data: Any, stopped: Callable[[], bool]) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ from typing import Any
 class Immediate:
     """A `Caller` of which nothing suspends."""
 
-    ended = False
+    suspends = ended = False
 
     async def run(self, work: Any) -> Any:
         return await work
