@@ -16,6 +16,7 @@ import uvloop
 from nyala.admin.auditing import Auditor
 from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
 from nyala.admin.certificates import CertificateUpkeep, join_port
+from nyala.admin.web_logins import password_login
 from nyala.cli.output import describe_os_error
 from nyala.cli.security.network import PRIVATE, Network
 from nyala.common.errors import InvalidArgument, NyalaError
@@ -33,6 +34,7 @@ from nyala.security.credentials import Credentials
 from nyala.security.tables.grants import TableRef
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
+from nyala.web.access import CheckPassword
 from nyala.web.pages import Listing
 from nyala.web.server import Facts, WebServer
 from nyala.wire.channels import GrpcRpc
@@ -196,18 +198,18 @@ async def _serve(
     transport = PeerTransport(
         env, lambda: made[0].cluster_id, metrics=metrics, credentials=credentials
     )
-    server = make(env, transport, metrics)
-    made.append(server)
-    audit, upkeep = None, None
+    made.append(server := make(env, transport, metrics))
+    audit, upkeep, check = None, None, None
     if credentials is not None:
         audit = Auditor(env, directory)
         upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
+        check = password_login(env, credentials, server.master_addresses)
     grpc_server = GrpcServer(
         server.handlers(), network.listen_on(addresses.public), limits,
         RpcMetrics(env.clock, metrics.registry), credentials, audit, server.find_table,
     )  # fmt: skip
     facts = server_facts(role, server, addresses, metrics)
-    web = WebServer(facts, network.listen_on(addresses.web), credentials) if addresses.web else None
+    web = _web(facts, network, addresses.web, check)
     closing: list[Callable[[], Coroutine[Any, Any, object]]] = [rpc.close, env.tasks.close]
     try:
         if audit is not None:
@@ -236,6 +238,14 @@ async def _serve(
     finally:
         for close in reversed(closing):
             await close()
+
+
+def _web(
+    facts: Facts, network: Network, address: str, check: CheckPassword | None
+) -> WebServer | None:
+    if not address:
+        return None
+    return WebServer(facts, network.listen_on(address), network.credentials, check)
 
 
 def _upkeep(

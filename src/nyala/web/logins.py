@@ -42,11 +42,13 @@ class Logins:
         """
         user = self._valid(self._links, link)
         self._links.pop(_digest(link), None)
-        if user is None:
-            return None
+        return None if user is None else (self.session(user), user)
+
+    def session(self, user: PeerIdentity) -> str:
+        """Begin a session of a user who has proved who it is; return its secret."""
         secret = secrets.token_urlsafe(32)
         keep_newest(self._sessions, _digest(secret), (user, self._now() + SESSION_S), SESSIONS)
-        return secret, user
+        return secret
 
     def user(self, session: str) -> PeerIdentity | None:
         """Return the user of a session; None: it is unknown or over."""

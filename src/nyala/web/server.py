@@ -20,7 +20,7 @@ from starlette.routing import Route
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.security.credentials import Credentials
-from nyala.web.access import LoginGuard, LoopbackGuard, WebGuard
+from nyala.web.access import CheckPassword, LoginGuard, LoopbackGuard, WebGuard
 from nyala.web.connection import WebConnection
 from nyala.web.pages import STYLE, Listing, listing, overview
 
@@ -127,10 +127,15 @@ class WebServer:
         facts: returns the status of the process.
         address: host:port, loopback only unless there is TLS; port 0 picks a free one.
         credentials: of the server, for TLS; callers then need a certificate or a login. None: no encryption.
+        check: checks passwords of users; None: they log in by links only.
     """
 
-    def __init__(self, facts: Facts, address: str, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, facts: Facts, address: str, credentials: Credentials | None = None,
+        check: CheckPassword | None = None,
+    ) -> None:  # fmt: skip
         self._facts = facts
+        self._check = check
         self._credentials = credentials
         self.address = address
         """Listen address; with the actual port once started."""
@@ -148,7 +153,7 @@ class WebServer:
         sock = _bind(self.address, known is not None)
         host, port = sock.getsockname()[:2]
         self.address = addresses.join(host, port)
-        guard = LoopbackGuard() if known is None else LoginGuard(known, port)
+        guard = LoopbackGuard() if known is None else LoginGuard(known, port, self._check)
         config = uvicorn.Config(
             application(self._facts, guard), lifespan="off", ws="none", log_config=None, http=WebConnection,
             access_log=False, server_header=False, limit_concurrency=64, timeout_graceful_shutdown=1,

@@ -1,11 +1,15 @@
 """Logins at a real cluster: commands of an administrator and of a user, and what ends a login."""
 
+import http.client
 import json
 import os
+import re
+import ssl
 import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlencode
 
 import jwt
 import pytest
@@ -99,6 +103,48 @@ def test_user_logs_in_works_and_logs_out(cluster, user, admin):
     texts = [p.read_text(errors="replace") for p in Path(cluster.dir).rglob("*") if is_text(p)]
     assert any("did not log in" in text for text in texts)
     assert not any(word in text for text in texts for word in (PASSWORD, OTHER))
+
+
+def browse(cluster, path, method="GET", cookies=(), **fields):
+    """Return status, cookies and body of a request to the first master's web port."""
+    context = ssl.create_default_context(cafile=authority(cluster))
+    host, port = cluster.web_address("master-0").split(":")
+    link = http.client.HTTPSConnection(host, int(port), context=context, timeout=within(30))
+    try:
+        link.request(method, path, urlencode(fields), {"cookie": "; ".join(cookies)})
+        got = link.getresponse()
+        set_cookies = [c.partition(";")[0] for c in got.headers.get_all("set-cookie") or ()]
+        return got.status, set_cookies, got.read().decode()
+    finally:
+        link.close()
+
+
+def test_browser_logs_in_with_a_password_until_the_account_is_disabled(cluster, admin):
+    add(admin, "web")
+
+    def log_in(password):
+        status, cookies, page = browse(cluster, "/login")
+        assert status == 200
+        (value,) = re.findall(r'name="form" value="([^"]+)"', page)
+        sent = {"user": "web", "password": password, "form": value}
+        return browse(cluster, "/login", "POST", cookies, **sent)
+
+    assert browse(cluster, "/")[0] == 401
+    status, _, page = log_in(OTHER)
+    assert (status, "password is wrong" in page) == (403, True)
+    begun = []
+
+    def right():  # after a failed login the next one may have to wait
+        begun.append(log_in(PASSWORD))
+        return begun[-1][0] == 303
+
+    wait_until(right, "the login succeeds")
+    session = begun[-1][1]
+    assert browse(cluster, "/", cookies=session)[0] == 200
+    admin("user", "disable", "web")
+    wait_until(lambda: browse(cluster, "/", cookies=session)[0] == 401, "the session has ended")
+    logs = [p.read_text() for p in Path(cluster.dir).rglob("audit.log")]
+    assert any('"web"' in text and "Login" in text and "127.0.0.1" in text for text in logs)
 
 
 def is_text(path):

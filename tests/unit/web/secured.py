@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from nyala.common import addresses
 from nyala.security.credentials import Credentials
 from nyala.security.files import CredentialFiles
+from nyala.web.access import CheckPassword
 from nyala.web.server import Facts, WebServer
 from tests.unit.security.certificates import server, server_files
 
@@ -27,9 +28,11 @@ class Answer:
 
 
 @contextlib.asynccontextmanager
-async def secured(credentials: Credentials | None = None) -> AsyncIterator[str]:
+async def secured(
+    credentials: Credentials | None = None, check: CheckPassword | None = None
+) -> AsyncIterator[str]:
     """Serve pages with the certificate of a server; yield the address."""
-    web = WebServer(FACTS, "127.0.0.1:0", credentials or server())
+    web = WebServer(FACTS, "127.0.0.1:0", credentials or server(), check)
     address = await web.start()
     try:
         yield address

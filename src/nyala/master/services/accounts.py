@@ -163,7 +163,7 @@ class AccountsService:
         await self._context.require_leading().run(users.log_in(user, issued_us), term)
         masters = self._context.status().consensus.members
         return pb.LoginResponse(
-            name=user.id, role=user.role, certificate=certificate,
+            name=user.id, role=user.role, certificate=certificate, issued_us=issued_us,
             master_addresses=[m.address for m in masters if m.voter],
         )  # fmt: skip
 

@@ -305,10 +305,13 @@ class LoginResponse(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     MASTER_ADDRESSES_FIELD_NUMBER: _builtins.int
+    ISSUED_US_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     role: _builtins.str
     certificate: _builtins.bytes
     """PEM"""
+    issued_us: _builtins.int
+    """time of the login, which revocations are compared with"""
     @_builtins.property
     def master_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -318,10 +321,11 @@ class LoginResponse(_message.Message):
         role: _builtins.str = ...,
         certificate: _builtins.bytes = ...,
         master_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        issued_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "master_addresses", b"master_addresses", "name", b"name", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "issued_us", b"issued_us", "master_addresses", b"master_addresses", "name", b"name", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

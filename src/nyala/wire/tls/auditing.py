@@ -10,7 +10,9 @@ from nyala.security.identity import CALLER
 
 log = logging.getLogger(__name__)
 
-SUBJECTS = ("name", "id", "uuid", "serial", "role", "token_id", "tablet_id", "destination_uuid")
+SUBJECTS = (
+    "name", "id", "uuid", "serial", "role", "token_id", "tablet_id", "destination_uuid", "peer_host",
+)  # fmt: skip
 """Fields of requests that name the subject of a call; none is a secret or a value of a row."""
 MAX_TEXT = 200
 
