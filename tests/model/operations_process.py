@@ -15,7 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-from nyala.client.journal.builder import StepBuilder
+from nyala.client.journal.builder import StepParts
 from nyala.client.journal.delivery import StepOutcome
 from nyala.client.journal.items import Entry, Event, Invalidated
 from nyala.common.errors import NotFound, NotReady, NyalaError, Rejected, Unavailable
@@ -75,7 +75,7 @@ INTERRUPT = "interrupt"
 
 
 class Journal:
-    """The calls of `AsyncJournal` that the recipes use.
+    """The calls of `JournalCoroutines` that the recipes use.
 
     Args:
         spawn: starts a task.
@@ -85,9 +85,9 @@ class Journal:
         tasks = SimpleNamespace(sleep_ms=_no_time, spawn=spawn)
         self.env = SimpleNamespace(clock=SimpleNamespace(monotonic_us=lambda: 0), tasks=tasks)
 
-    def builder(self) -> StepBuilder:
+    def builder(self) -> StepParts:
         """Return a step."""
-        return StepBuilder(_unsent, "j")
+        return StepParts("j")
 
     async def step(
         self, conditions: Sequence[Any], changes: Sequence[Any], *_: object, **__: object

@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
+from nyala.aio.journals.journal import AsyncJournal
 from nyala.aio.session import Session
 from nyala.aio.sql import SqlRunner
 from nyala.aio.table import AsyncTable
@@ -15,6 +16,7 @@ from nyala.client.calls.definitions import DEFAULT_REPLICAS, TableArguments, tab
 from nyala.client.calls.opening import OpenClient
 from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
 from nyala.client.cluster.descriptions import Server, TableFacts
+from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.transactions.keys import TransactionOptions, options_of
 from nyala.common.partition_spec import Partition
@@ -150,6 +152,73 @@ class AsyncClient(OtherNames):
         check_age("max_age_ms", max_age_ms)
         answer = await self._session.core().servers(max_age_ms=max_age_ms)
         return [Server.from_proto(s) for s in answer.servers]
+
+    @property
+    def _journals(self) -> JournalCore:  # it has no state of its own
+        return JournalCore(self._session.core())
+
+    async def create_journal(
+        self,
+        name: str,
+        replicas: int = DEFAULT_REPLICAS,
+        journal_bytes: int = DEFAULT_JOURNAL_BYTES,
+    ) -> AsyncJournal:
+        """Create a journal and return it when it runs; raises as `nyala.Client.create_journal`.
+
+        Args:
+            name: unique among tables and journals.
+            replicas: odd, at most the number of live tablet servers.
+            journal_bytes: most bytes of its valid entries and keys, which every replica has in memory.
+        """
+        check_journal(name, replicas, journal_bytes)
+        core = self._journals
+        made = core.create(name, replicas, journal_bytes)
+        opened = await self._session.core().caller.change(made)
+        return AsyncJournal(self._session, core, opened)
+
+    async def open_journal(self, name: str) -> AsyncJournal:
+        """Open a journal.
+
+        Raises:
+            NotFound: no such journal; the message names those there are.
+            InvalidArgument: it is a table.
+        """
+        check_text("name", name)
+        core = self._journals
+        return AsyncJournal(self._session, core, await core.open(name))
+
+    async def journal(self, name: str) -> AsyncJournal:
+        """Open a journal: the name of `open_journal` in the synchronous client."""
+        return await self.open_journal(name)
+
+    async def journals(self, *, max_age_ms: int = 0) -> list[str]:
+        """Return the names of all journals, sorted; `max_age_ms` as for `tables`."""
+        check_age("max_age_ms", max_age_ms)
+        return [j.name for j in await self._journals.summaries(max_age_ms=max_age_ms)]
+
+    async def drop_journal(self, name: str, reserve_seconds: int = 0) -> None:
+        """Drop a journal with its logs and keys; raises as `nyala.Client.drop_journal`.
+
+        Args:
+            name: of the journal.
+            reserve_seconds: time in which `recall_journal` can restore it; 0: it is deleted at once.
+        """
+        check_text("name", name)
+        check_reserve(reserve_seconds)
+        work = self._journals.drop(name, reserve_seconds)
+        await self._session.core().caller.change(work)
+
+    async def recall_journal(self, journal_id: str, new_name: str | None = None) -> AsyncJournal:
+        """Restore a journal that was dropped with `reserve_seconds`; see `nyala.Client.recall_journal`."""
+        check_text("journal_id", journal_id)
+        check_text("new_name", new_name or "")
+        core = self._journals
+        work = core.recall(journal_id, new_name or "")
+        return AsyncJournal(self._session, core, await self._session.core().caller.change(work))
+
+    async def dropped_journals(self) -> dict[str, str]:
+        """Return the journals that can be recalled: the name that each had, by id."""
+        return {j.id: j.name for j in await self._journals.summaries(dropped=True)}
 
     def transaction(self, **options: Unpack[TransactionOptions]) -> AsyncTransaction:
         """Return a transaction, which begins as its `async with` is entered.

@@ -10,14 +10,12 @@ from nyala.client.calls.definitions import DEFAULT_REPLICAS, table_definition
 from nyala.client.checks import (
     OtherNames,
     check_age,
-    check_int,
-    check_replicas,
     check_reserve,
     check_text,
 )
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
-from nyala.client.journal.core import JournalCore
+from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
 from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
@@ -34,8 +32,6 @@ from nyala.client.transactions.transaction import Transaction, TransactionPart
 from nyala.client.write.staging import PartStage
 from nyala.common.casting import Requested
 from nyala.common.partition_spec import Partition
-
-DEFAULT_JOURNAL_BYTES = 1 << 30
 
 
 @with_arguments_of(client_options)
@@ -193,9 +189,7 @@ class Client(OtherNames):
         Raises:
             AlreadyPresent, InvalidArgument, NotReady, OutcomeUnknown, TimedOut: as `create_table`.
         """
-        check_text("name", name)
-        check_replicas(replicas, "journal")
-        check_int("journal_bytes", journal_bytes, 1)
+        check_journal(name, replicas, journal_bytes)
         opened = self._connection.change(self._journals.create(name, replicas, journal_bytes))
         return Journal(self._connection, self._journals, opened)
 

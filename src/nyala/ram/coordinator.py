@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import (
     Corrupt,
     NotFound,
@@ -60,7 +60,7 @@ class CoordinatorConfig:
     limit: TabletLoad = PART_LIMIT
 
 
-async def open_journal(env: Env, masters: list[str], name: str) -> AsyncJournal:
+async def open_journal(env: Env, masters: list[str], name: str) -> JournalCoroutines:
     """Open the journal of an ensemble.
 
     Args:
@@ -69,16 +69,16 @@ async def open_journal(env: Env, masters: list[str], name: str) -> AsyncJournal:
         name: name of the journal.
     """
     core = JournalCore(ClientCore(env, masters, ClientOptions(timeout_ms=30_000)))
-    return AsyncJournal(core, await core.open(name))
+    return JournalCoroutines(core, await core.open(name))
 
 
-async def leader_address(journal: AsyncJournal, ensemble: str) -> str:
+async def leader_address(journal: JournalCoroutines, ensemble: str) -> str:
     """Return the address of the coordinator that leads; empty: none does."""
     found = leader_info(await journal.get(f"leader/{ensemble}"))
     return "" if found is None else found.locator
 
 
-async def note_alive(journal: AsyncJournal, ensemble: str, address: str) -> None:
+async def note_alive(journal: JournalCoroutines, ensemble: str, address: str) -> None:
     """Note in the journal that a server is alive, which no leader has pinged for a while.
 
     Args:
@@ -110,7 +110,7 @@ class Coordinator:
     """
 
     def __init__(
-        self, env: Env, config: CoordinatorConfig, journal: AsyncJournal,
+        self, env: Env, config: CoordinatorConfig, journal: JournalCoroutines,
         point: Point = lambda name: None, on_end: Callable[[NyalaError], object] = lambda error: None,
     ) -> None:  # fmt: skip
         check_ensemble(config.ensemble, config.address)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import (
     Corrupt,
     NotLeading,
@@ -50,7 +50,7 @@ class CoordinatorTerm:
     """
 
     def __init__(
-        self, journal: AsyncJournal, log: str, call_ms: int, point: Point,
+        self, journal: JournalCoroutines, log: str, call_ms: int, point: Point,
         on_corrupt: Callable[[Corrupt], object],
     ) -> None:  # fmt: skip
         self._env = journal.env

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nyala.client.checks import is_int
-from nyala.client.journal.builder import StepBuilder, text_of
+from nyala.client.journal.builder import StepParts, text_of
 from nyala.client.journal.items import Key
 from nyala.common.errors import InvalidArgument
 from nyala.recipes.records import number_in
@@ -70,7 +70,7 @@ class BroadcastList:
             elif key.name.startswith(self._prefix + "item/"):
                 self.items[key.name.removeprefix(self._prefix + "item/")] = key.value or b""
 
-    def change(self, step: StepBuilder, name: str, value: bytes | None) -> Update:
+    def change(self, step: StepParts, name: str, value: bytes | None) -> Update:
         """Add a change to a step; call `changed` when the step took effect, before the next change.
 
         Args:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import (
     ConditionFailed,
     JournalFull,
@@ -49,7 +49,7 @@ class LeaderCandidate:
     """
 
     def __init__(
-        self, journal: AsyncJournal, settings: ElectionSettings, on_lost: OnLost, *, once: bool = False
+        self, journal: JournalCoroutines, settings: ElectionSettings, on_lost: OnLost, *, once: bool = False
     ) -> None:  # fmt: skip
         self._journal = journal
         self._env = journal.env

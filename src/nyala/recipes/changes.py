@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.client.journal.items import Key
 from nyala.common.errors import LogGone, NotFound, OutcomeUnknown, Retryable
 from nyala.recipes.election import Election
@@ -26,7 +26,7 @@ class ElectionChanges:
 
     def __init__(
         self,
-        journal: AsyncJournal,
+        journal: JournalCoroutines,
         settings: ElectionSettings,
         election: Election,
         changed: Callable[[], None],

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import aclosing
 from typing import Any
 
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.client.journal.items import Entry, Event, Invalidated, Rebased
 from nyala.common.errors import (
     Corrupt,
@@ -240,7 +240,7 @@ class OperationLog:
 
     def __init__(
         self,
-        journal: AsyncJournal,
+        journal: JournalCoroutines,
         log: str,
         kinds: Iterable[Operation],
         retract: Callable[[str], object],

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.client.journal.delivery import StepOutcome
 from nyala.common.errors import (
     ConditionFailed,
@@ -39,7 +39,7 @@ class OwnSteps:
 
     def __init__(
         self,
-        journal: AsyncJournal,
+        journal: JournalCoroutines,
         settings: ElectionSettings,
         election: Election,
         changed: Callable[[], None],

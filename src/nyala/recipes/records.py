@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nyala.client.journal.builder import StepBuilder
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.builder import StepParts
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.client.journal.items import Key
 from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.recipes.election import Standing
@@ -167,8 +167,8 @@ def payload_of(kind: str, found: Any) -> bytes:
 
 
 def step_of(
-    journal: AsyncJournal, log_name: str, entries: Sequence[bytes], stale: Sequence[int]
-) -> StepBuilder:
+    journal: JournalCoroutines, log_name: str, entries: Sequence[bytes], stale: Sequence[int]
+) -> StepParts:
     """Return the step that appends entries, or invalidates alone.
 
     Args:

@@ -11,7 +11,7 @@ from nyala.client import connect
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.client.journal.core import JournalCore
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import NotFound, NyalaError, TimedOut
 from nyala.env.rpc import Method
 from nyala.ram.calls import EnsembleClient
@@ -164,7 +164,7 @@ def connected(ensemble: Layout, timeout_ms: int = ASK_MS) -> Iterator[Ask]:
     connection = Connection(ensemble.options["masters"], ClientOptions(timeout_ms=timeout_ms))
     try:
         core = JournalCore(connection.core)
-        opened = AsyncJournal(core, connection.run(core.open(JOURNAL)))
+        opened = JournalCoroutines(core, connection.run(core.open(JOURNAL)))
         calls = EnsembleClient(connection.core.env, lambda: leader_address(opened, ENSEMBLE))
         yield lambda method, request: connection.run(calls.call(method, request, timeout_ms))
     finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import credentials_for
 from nyala.client.journal.core import JournalCore
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env, system_env
 from nyala.testing import processes
@@ -141,5 +141,5 @@ async def _servers(env: Env, state: EnsembleState) -> None:
 async def _entry_ids(env: Env, masters: str, after: int) -> list[int]:
     """Return the ids of the valid entries of the log above `after`."""
     core = JournalCore(ClientCore(env, masters.split(","), ClientOptions(timeout_ms=ANSWER_MS)))
-    journal = AsyncJournal(core, await core.open(JOURNAL))
+    journal = JournalCoroutines(core, await core.open(JOURNAL))
     return [e.id async for page in journal.entries(ENSEMBLE, after) for e in page]

@@ -6,7 +6,7 @@ A request whose outcome is unknown is sent again with the same operation id.
 import random
 from typing import Any
 
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import NotLeading, NyalaError, OutcomeUnknown, Retryable
 from nyala.env.rpc import Method
 from nyala.ram.calls import EnsembleClient
@@ -28,7 +28,7 @@ MOST_TABLETS = 16
 PAUSE_US = 350_000.0
 
 
-def client_of(journal: AsyncJournal) -> EnsembleClient:
+def client_of(journal: JournalCoroutines) -> EnsembleClient:
     """Return calls of a process to the coordinator."""
     return EnsembleClient(journal.env, lambda: leader_address(journal, LOG))
 

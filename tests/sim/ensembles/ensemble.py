@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import NotLeading, Unavailable
 from nyala.env.env import Env
 from nyala.ram.coordinator import Coordinator, CoordinatorConfig, note_alive
@@ -84,10 +84,10 @@ class SimulatedEnsemble:
         cluster = self.cluster
         return SimProcess(self.loop, cluster.network, cluster.seed, name, f"{name}:1")
 
-    def journal(self, env: Env) -> AsyncJournal:
+    def journal(self, env: Env) -> JournalCoroutines:
         """Return the journal, opened by a process."""
         opened = opened_without_masters(GROUP, [s.address for s in self.cluster.servers])
-        return AsyncJournal(core_without_masters(env), opened)
+        return JournalCoroutines(core_without_masters(env), opened)
 
     def _coordinator(self, process: SimProcess, env: Env) -> Coordinator:
         env = replace(env, rpc=CoordinatorRpc(env.rpc, process, self.calls))

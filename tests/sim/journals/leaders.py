@@ -6,7 +6,7 @@ up to some seconds, to a server with a `Guard`.
 
 from collections import Counter
 
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import NyalaError, StaleEpoch
 from nyala.recipes.candidate import LeaderCandidate
 from nyala.recipes.guard import Guard
@@ -58,7 +58,7 @@ class Candidates:
         async def on_lost(_: str) -> None:
             self.done["lost"] += 1
 
-        made = LeaderCandidate(AsyncJournal(core, opened), settings, on_lost)
+        made = LeaderCandidate(JournalCoroutines(core, opened), settings, on_lost)
         self.running[process.name] = made
 
         async def work() -> None:

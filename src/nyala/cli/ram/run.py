@@ -14,7 +14,7 @@ from nyala.cli.output import MastersOption, verb
 from nyala.cli.security.network import Ca, Cert, Key, Network
 
 if TYPE_CHECKING:
-    from nyala.client.journal.coroutines import AsyncJournal
+    from nyala.client.journal.coroutines import JournalCoroutines
     from nyala.common.errors import NyalaError
     from nyala.env.env import Env
     from nyala.env.rpc import Handlers
@@ -49,7 +49,7 @@ class RamProcess(Protocol):
 
 OnEnd = Callable[["NyalaError"], object]
 """Ends the process with an error."""
-Make = Callable[["Env", "AsyncJournal", OnEnd], RamProcess]
+Make = Callable[["Env", "JournalCoroutines", OnEnd], RamProcess]
 
 
 def _run(
@@ -155,7 +155,7 @@ def coordinator_run(
     check_ensemble(ensemble, address)
     config = CoordinatorConfig(address, ensemble, timeout_ms, timeout_ms * 3 // 2, ping_ms)
 
-    def make(env: "Env", opened: "AsyncJournal", on_end: OnEnd) -> RamProcess:
+    def make(env: "Env", opened: "JournalCoroutines", on_end: OnEnd) -> RamProcess:
         return Coordinator(env, config, opened, on_end=on_end)
 
     raise typer.Exit(
@@ -188,7 +188,7 @@ def server_run(
     config = StorageConfig(address, tuple(roles.split(",")), silent_ms=silent_ms)
     check_enlist(pb.EnlistRequest(roles=config.roles, address=address))
 
-    def make(env: "Env", opened: "AsyncJournal", on_end: OnEnd) -> RamProcess:
+    def make(env: "Env", opened: "JournalCoroutines", on_end: OnEnd) -> RamProcess:
         calls = EnsembleClient(env, lambda: leader_address(opened, ensemble))
         alive = partial(note_alive, opened, ensemble, address)
         return StorageServer(env, config, calls, alive, on_end=on_end)

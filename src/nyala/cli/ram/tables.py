@@ -12,7 +12,7 @@ from nyala.cli.ram.run import DEFAULT_ENSEMBLE, DEFAULT_JOURNAL, EnsembleName, J
 
 if TYPE_CHECKING:
     from nyala.client.connection import Connection
-    from nyala.client.journal.coroutines import AsyncJournal
+    from nyala.client.journal.coroutines import JournalCoroutines
     from nyala.env.rpc import Method
 
 app = typer.Typer()
@@ -30,7 +30,7 @@ Timeout = Annotated[
 @contextmanager
 def opened(
     masters: str, journal: str, timeout_s: float
-) -> Iterator[tuple["Connection", "AsyncJournal"]]:
+) -> Iterator[tuple["Connection", "JournalCoroutines"]]:
     """Open the journal of an ensemble.
 
     Args:
@@ -41,7 +41,7 @@ def opened(
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
     from nyala.client.journal.core import JournalCore
-    from nyala.client.journal.coroutines import AsyncJournal
+    from nyala.client.journal.coroutines import JournalCoroutines
     from nyala.common.errors import NotFound
 
     connection = Connection(masters, ClientOptions(timeout_ms=int(timeout_s * 1000)))
@@ -51,7 +51,7 @@ def opened(
             found = connection.run(core.open(journal))
         except NotFound as err:
             raise NotFound(f"{err.message}; an ensemble is started with: nyala ram up") from err
-        yield connection, AsyncJournal(core, found)
+        yield connection, JournalCoroutines(core, found)
     finally:
         connection.close()
 

@@ -1,6 +1,6 @@
-"""StepBuilder: conditions and changes of one step of a journal."""
+"""Conditions and changes of one step of a journal, and its sending by a thread or a coroutine."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from nyala.wire.proto import journal_pb2 as pb
 
 MAX_ID = (1 << 64) - 1
 Send = Callable[[list[pb.JournalCondition], list[pb.JournalChange]], StepOutcome]
+SendAsync = Callable[[list[pb.JournalCondition], list[pb.JournalChange]], Awaitable[StepOutcome]]
 
 
 class Named(Protocol):
@@ -29,19 +30,17 @@ class Named(Protocol):
         ...
 
 
-class StepBuilder:
-    """A step of a journal: all of it takes effect, or nothing. Made by `Journal.atomically`.
+class StepParts:
+    """A step of a journal: all of it takes effect, or nothing.
 
-    It is sent when its `with` block ends, unless the block raised. Methods that add a change return its
-    position in `ids`. What no journal takes is refused here, so that it is neither copied nor sent.
+    Methods that add a change return its position in `ids`. What no journal takes is refused here, so that it
+    is neither copied nor sent.
 
     Args:
-        send: sends the step.
         journal_id: id of the journal.
     """
 
-    def __init__(self, send: Send, journal_id: str) -> None:
-        self._send = send
+    def __init__(self, journal_id: str) -> None:
         self._journal_id = journal_id
         self._data_bytes = 0
         self._conditions: list[pb.JournalCondition] = []
@@ -211,6 +210,25 @@ class StepBuilder:
         if self._closed:
             raise InvalidArgument("the step was sent; begin another with journal.atomically()")
 
+    def _close(self) -> None:
+        self._check_open()
+        self._closed = True
+
+
+class StepBuilder(StepParts):
+    """A step to be used in a `with` block, at whose end it is sent. Made by `Journal.atomically`.
+
+    It is not sent if the block raised.
+
+    Args:
+        send: sends the step.
+        journal_id: id of the journal.
+    """
+
+    def __init__(self, send: Send, journal_id: str) -> None:
+        super().__init__(journal_id)
+        self._send = send
+
     def send(self) -> StepOutcome:
         """Send the step, as the end of the `with` block does.
 
@@ -218,8 +236,7 @@ class StepBuilder:
             ConditionFailed, JournalFull: nothing took effect.
             OutcomeUnknown: it may have taken effect.
         """
-        self._check_open()
-        self._closed = True
+        self._close()
         self._outcome = self._send(self._conditions, self._changes)
         return self._outcome
 
@@ -235,6 +252,45 @@ class StepBuilder:
     ) -> None:
         if kind is None:
             self.send()
+        else:
+            self._closed = True
+
+
+class AsyncStep(StepParts):
+    """A step to be used in an `async with` block. Made by `AsyncJournal.atomically`.
+
+    It is sent at the end of the block, unless the block raised.
+
+    Args:
+        send: sends the step.
+        journal_id: id of the journal.
+    """
+
+    def __init__(self, send: SendAsync, journal_id: str) -> None:
+        super().__init__(journal_id)
+        self._send = send
+
+    async def send(self) -> StepOutcome:
+        """Send the step, as the end of the `async with` block does; raises as `StepBuilder.send`.
+
+        If it is cancelled it may have taken effect, or may yet.
+        """
+        self._close()
+        self._outcome = await self._send(self._conditions, self._changes)
+        return self._outcome
+
+    async def __aenter__(self) -> "AsyncStep":
+        self._check_open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await self.send()
         else:
             self._closed = True
 

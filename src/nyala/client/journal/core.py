@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
+from nyala.client.checks import check_int, check_replicas, check_text
 from nyala.client.core import ClientCore
 from nyala.client.journal.delivery import StepDelivery, StepOutcome
 from nyala.client.journal.items import Event, KeyEvent
@@ -12,8 +13,25 @@ from nyala.client.journal.reads import JournalReads
 from nyala.client.journal.tails import tail, watch
 from nyala.wire.proto import journal_pb2, nyala_pb2
 
+DEFAULT_JOURNAL_BYTES = 1 << 30
 LIMIT_OPTION = "journal_bytes"
 """Option of a journal: most bytes of its valid entries and keys."""
+
+
+def check_journal(name: str, replicas: int, journal_bytes: int) -> None:
+    """Check the arguments of a new journal.
+
+    Args:
+        name: of the journal.
+        replicas: number of them.
+        journal_bytes: most bytes of its valid entries and keys.
+
+    Raises:
+        InvalidArgument: one of them is wrong.
+    """
+    check_text("name", name)
+    check_replicas(replicas, "journal")
+    check_int("journal_bytes", journal_bytes, 1)
 
 
 class JournalCore:

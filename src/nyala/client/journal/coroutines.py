@@ -1,19 +1,18 @@
-"""AsyncJournal: an open journal as coroutines on the client's loop, for recipes and the simulator."""
+"""The coroutines of an open journal, for recipes and the simulator, and its handle for both interfaces."""
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import NoReturn
+from typing import ClassVar
 
-from nyala.client.journal.builder import StepBuilder
-from nyala.client.journal.core import JournalCore
+from nyala.client.journal.builder import StepParts
+from nyala.client.journal.core import LIMIT_OPTION, JournalCore
 from nyala.client.journal.delivery import StepOutcome
 from nyala.client.journal.items import Entry, Event, Key, KeyEvent
 from nyala.client.journal.locations import OpenJournal
 from nyala.client.journal.pages import key_pages, read_key
-from nyala.common.errors import InvalidArgument
 from nyala.wire.proto import journal_pb2 as pb
 
 
-class AsyncJournal:
+class JournalCoroutines:
     """An open journal. Used on the client's loop only.
 
     Args:
@@ -31,9 +30,9 @@ class AsyncJournal:
         self.env = core.env
         self.id: str = journal.id
 
-    def builder(self) -> StepBuilder:
+    def builder(self) -> StepParts:
         """Return a step whose `parts` are given to `step`."""
-        return StepBuilder(_unsendable, self.id)
+        return StepParts(self.id)
 
     async def step(
         self,
@@ -77,7 +76,44 @@ class AsyncJournal:
         return self._core.watch(self._journal, prefix, after)
 
 
-def _unsendable(*_: object) -> NoReturn:
-    raise InvalidArgument(
-        "this step is sent by AsyncJournal.step(*step.parts), not by its with block"
-    )
+class JournalHandle:
+    """An open journal, without its calls.
+
+    Args:
+        core: journals of the client.
+        journal: the open journal.
+    """
+
+    kind: ClassVar[str]
+    """Name of the class in `repr`."""
+
+    def __init__(self, core: JournalCore, journal: OpenJournal) -> None:
+        self._core = core
+        self._journal = journal
+
+    @property
+    def name(self) -> str:
+        """Name of the journal when it was opened."""
+        return self._journal.name
+
+    @property
+    def id(self) -> str:
+        """The journal's id; a re-created journal has another one."""
+        return self._journal.id
+
+    @property
+    def replicas(self) -> int:
+        """Number of replicas that it should have, as of its opening."""
+        return self._journal.replicas
+
+    @property
+    def journal_bytes(self) -> int:
+        """Most bytes of its valid entries and keys, as of its opening."""
+        return int(self._journal.options.get(LIMIT_OPTION, "0"))
+
+    def coroutines(self) -> JournalCoroutines:
+        """Return the journal's coroutines, for recipes, whose logic runs on the client's loop."""
+        return JournalCoroutines(self._core, self._journal)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name!r}>"

@@ -28,14 +28,10 @@ class Following(Iterator[T], Generic[T]):
     def __init__(
         self, connection: Connection, pages: AsyncGenerator[list[T], None], timeout_s: float | None
     ) -> None:
-        usable = isinstance(timeout_s, int | float) and 0 <= timeout_s < MAX_TIMEOUT_S
-        if timeout_s is not None and not usable:
-            raise InvalidArgument(
-                f"timeout={timeout_s!r}: give a number of seconds from 0 on, or None"
-            )
+        check_timeout(timeout_s)
         self._connection = connection
-        self._wait = _Wait()
-        self._items = connection.iterate_pages(_until(self._wait, pages, timeout_s))
+        self._wait = EventWait()
+        self._items = connection.iterate_pages(pages_until(self._wait, pages, timeout_s))
 
     def __next__(self) -> T:
         return next(self._items)
@@ -62,7 +58,18 @@ class Following(Iterator[T], Generic[T]):
         self.close()
 
 
-class _Wait:
+def check_timeout(timeout_s: Any) -> None:
+    """Check the longest wait for an event.
+
+    Raises:
+        InvalidArgument: it is no number of seconds, and not None.
+    """
+    usable = isinstance(timeout_s, int | float) and 0 <= timeout_s < MAX_TIMEOUT_S
+    if timeout_s is not None and not usable:
+        raise InvalidArgument(f"timeout={timeout_s!r}: give a number of seconds from 0 on, or None")
+
+
+class EventWait:
     """The wait for the next page, which ends when the iteration does.
 
     Attributes:
@@ -81,8 +88,8 @@ class _Wait:
             self.step.cancel()
 
 
-async def _until(
-    wait: _Wait, pages: AsyncGenerator[list[T], None], timeout_s: float | None
+async def pages_until(
+    wait: EventWait, pages: AsyncGenerator[list[T], None], timeout_s: float | None
 ) -> AsyncGenerator[list[T], None]:
     """Yield pages until the iteration is ended, or none has come for a while.
 

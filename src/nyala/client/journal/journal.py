@@ -7,8 +7,8 @@ from nyala.client.checks import check_age
 from nyala.client.cluster.tablet_cache import TabletLocation
 from nyala.client.connection import Connection
 from nyala.client.journal.builder import StepBuilder, id_of, text_of
-from nyala.client.journal.core import LIMIT_OPTION, JournalCore
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.core import JournalCore
+from nyala.client.journal.coroutines import JournalHandle
 from nyala.client.journal.delivery import StepOutcome
 from nyala.client.journal.following import Following
 from nyala.client.journal.items import Key, KeyEvent, LogSummary
@@ -22,42 +22,19 @@ _Changes = list[pb.JournalChange]
 _Logs = list[LogSummary]
 
 
-class Journal:
+class Journal(JournalHandle):
     """An open journal: named logs, and keys with versions. Made by `Client.journal` and `create_journal`."""
 
+    kind = "nyala.Journal"
+
     def __init__(self, connection: Connection, core: JournalCore, journal: OpenJournal) -> None:
-        self._connection = connection
-        self._core = core
-        self._journal = journal
-
-    @property
-    def name(self) -> str:
-        """Name of the journal when it was opened."""
-        return self._journal.name
-
-    @property
-    def id(self) -> str:
-        """The journal's id; a re-created journal has another one."""
-        return self._journal.id
-
-    @property
-    def replicas(self) -> int:
-        """Number of replicas that it should have, as of its opening."""
-        return self._journal.replicas
-
-    @property
-    def journal_bytes(self) -> int:
-        """Most bytes of its valid entries and keys, as of its opening."""
-        return int(self._journal.options.get(LIMIT_OPTION, "0"))
+        self._connection = connection  # first, as it is what refuses to be pickled
+        super().__init__(core, journal)
 
     @property
     def connection(self) -> Connection:
         """Connection of the client, for recipes: it runs coroutines."""
         return self._connection
-
-    def coroutines(self) -> AsyncJournal:
-        """Return the journal's coroutines, for recipes, whose logic runs on the client's loop."""
-        return AsyncJournal(self._core, self._journal)
 
     def location(self) -> TabletLocation:
         """Return the journal's tablet and its replicas, read from the masters."""
@@ -169,6 +146,3 @@ class Journal:
         """
         pages = self._core.watch(self._journal, text_of("prefix", prefix), id_of("after", after))
         return Following(self._connection, pages, timeout)
-
-    def __repr__(self) -> str:
-        return f"<nyala.Journal {self.name!r}>"

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from nyala.client.checks import check_age, is_int
+from nyala.client.checks import check_age
 from nyala.client.connection import Connection
 from nyala.client.journal.builder import StepBuilder, id_of
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.following import Following
 from nyala.client.journal.items import Entry, Event
-from nyala.client.journal.pages import LogReader
-from nyala.common.errors import InvalidArgument
+from nyala.client.journal.pages import LogReader, check_limit
 
 
 class Log:
@@ -122,8 +121,7 @@ class Log:
             LogGone: the log was deleted.
         """
         check_age("max_age_ms", max_age_ms)
-        if limit is not None and (not is_int(limit) or limit < 0):
-            raise InvalidArgument(f"limit={limit!r}: a limit is a whole number, from 0 on, or None")
+        check_limit(limit)
         after = id_of("after", after)
         if limit == 0:
             return iter(())

@@ -2,11 +2,13 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from nyala.client.checks import is_int
 from nyala.client.journal.items import Entry, Key, LogSummary
 from nyala.client.journal.locations import OpenJournal
 from nyala.client.journal.reads import JournalReads
+from nyala.common.errors import InvalidArgument
 from nyala.wire.proto import journal_pb2 as pb
 
 T = TypeVar("T")
@@ -89,6 +91,16 @@ class LogReader:
             if not page.more or (limit and left <= 0):
                 return
             after = page.entries[-1].id
+
+
+def check_limit(limit: Any) -> None:
+    """Check a largest number of entries.
+
+    Raises:
+        InvalidArgument: it is no whole number, and not None.
+    """
+    if limit is not None and (not is_int(limit) or limit < 0):
+        raise InvalidArgument(f"limit={limit!r}: a limit is a whole number, from 0 on, or None")
 
 
 async def items_of(pages: AsyncGenerator[list[T], None]) -> AsyncIterator[T]:

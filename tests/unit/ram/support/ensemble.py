@@ -7,7 +7,7 @@ from typing import Any
 
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import NOT_SENT, NyalaError, TimedOut, Unavailable
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
@@ -70,11 +70,11 @@ class SimEnsemble:
         tasks = self._tasks[name] = SimTasks(self.loop, rng)
         return Env(SimClock(self.loop), rng, SystemFiles(), tasks, _Network(self, name))  # type: ignore[arg-type]
 
-    async def open(self, name: str) -> tuple[Env, AsyncJournal]:
+    async def open(self, name: str) -> tuple[Env, JournalCoroutines]:
         """Open the journal for a process."""
         env = self._env(name)
         core = JournalCore(ClientCore(env, [MASTER], ClientOptions(timeout_ms=10_000)))
-        return env, AsyncJournal(core, await core.open("j"))
+        return env, JournalCoroutines(core, await core.open("j"))
 
     async def coordinator(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.client.journal.locations import OpenJournal
 from nyala.common.errors import NOT_SENT, Unavailable
 from nyala.env.env import Env
@@ -67,9 +67,9 @@ class Candidates:
         self._tasks: dict[str, SimTasks] = {}
         self.links: dict[str, Link] = {}
 
-    async def journal(self, name: str = "other") -> AsyncJournal:
+    async def journal(self, name: str = "other") -> JournalCoroutines:
         """Open the journal in a client of its own."""
-        return AsyncJournal(*(await self.opened(name))[1:])
+        return JournalCoroutines(*(await self.opened(name))[1:])
 
     async def opened(self, name: str) -> tuple[ClientCore, JournalCore, OpenJournal]:
         """Open the journal in a client of its own; return the client, its journals, and the handle."""

@@ -1,0 +1,1 @@
+"""Journals on an event loop."""
