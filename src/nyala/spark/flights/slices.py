@@ -3,12 +3,17 @@
 import uuid
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from nyala.spark.flights.events import KINDS
+from nyala.spark.writes.staging import say
 
 QUERY = "flights"
 """Name of the stream, under which the cluster keeps the last batch."""
+TRIES = 3
+"""Starts of a query that ends by an error, for instance because Spark's Python process was too slow to start."""
 
 
 class SliceStream:
@@ -36,14 +41,24 @@ class SliceStream:
             events: of the slice, those of a key in one partition in order of delivery.
 
         Raises:
-            StreamingQueryException: the query has failed; nothing of its last batch took effect.
+            StreamingQueryException: the query has failed too often; nothing of its last batch took effect.
         """
         self._add(number, events)
+        for tried in range(1, TRIES + 1):
+            try:
+                self._start(events).awaitTermination()
+                return
+            except StreamingQueryException as err:
+                if tried == TRIES:
+                    raise
+                say(f"query {QUERY!r} has ended by an error, and is started again: {err}")
+
+    def _start(self, events: DataFrame) -> StreamingQuery:
         kinds = {f"kind.{kind}": f"{op}: {', '.join(names)}" for kind, (op, names) in KINDS.items()}
         files = self._spark.readStream.schema(events.schema).parquet(
             str(self._folder / "slices" / "*")
         )
-        query = (
+        return (
             files.writeStream.format("nyala")
             .queryName(QUERY)
             .options(table="flights", masters=self._masters, new_checkpoint="restart")
@@ -52,7 +67,6 @@ class SliceStream:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
 
     def _add(self, number: int, events: DataFrame) -> None:
         """Write the files of a slice; they appear as a whole, and once."""

@@ -4,11 +4,14 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+from nyala.spark.flights.slices import TRIES
 from nyala.spark.frames.read import read
+from nyala.spark.writes.staging import say
 
 TABLE = "delay_statistics"
 SCHEMA = pa.schema([
@@ -37,30 +40,45 @@ class DelayStatistics:
         self._masters = masters
         self._checkpoint = checkpoint
         self._query: StreamingQuery | None = None
+        self._failures = 0
 
     def follow(self) -> None:
-        """Start the query, or return if it runs.
+        """Start the query, or return if it runs. If it has ended by an error, start it again, a few times.
 
         Raises:
-            StreamingQueryException: it has ended by an error.
+            StreamingQueryException: it has ended too often.
         """
+        if self._query is not None and not self._query.isActive:
+            self._ended(self._query.exception())
         if self._query is None:
             self._query = self._changes().trigger(processingTime=INTERVAL).start()
-        elif not self._query.isActive:
-            self._query.awaitTermination()
 
     def finish(self) -> int:
         """Read the changes to their end and stop the query; return the number of groups.
 
         Raises:
-            StreamingQueryException: the query has ended by an error.
+            StreamingQueryException: the query has ended by an error too often.
         """
-        self.follow()
-        assert self._query is not None, "follows"
-        self._query.processAllAvailable()
+        while True:
+            self.follow()
+            assert self._query is not None, "follows"
+            try:
+                self._query.processAllAvailable()
+                break
+            except StreamingQueryException as err:
+                self._ended(err)
         self._query.stop()
         self._query = None
         return int(read(self._spark, TABLE, columns=[], masters=self._masters).count())
+
+    def _ended(self, err: StreamingQueryException | None) -> None:
+        self._query = None
+        self._failures += 1
+        if err is not None and self._failures >= TRIES:
+            raise err
+        say(
+            f"query {TABLE!r} has ended by an error, and is started again from its checkpoint: {err}"
+        )
 
     def _changes(self) -> DataStreamWriter:
         options = {"table": "flights", "masters": self._masters, "starting": "snapshot"}
