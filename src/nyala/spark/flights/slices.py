@@ -13,7 +13,7 @@ from nyala.spark.writes.staging import say
 QUERY = "flights"
 """Name of the stream, under which the cluster keeps the last batch."""
 TRIES = 3
-"""Starts of a query that ends by an error, for instance since a Python process of Spark started too slowly."""
+"""Starts of a query that ends by an error, for instance since a Python process of Spark was too slow."""
 
 
 class SliceStream:
