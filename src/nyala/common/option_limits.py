@@ -12,6 +12,11 @@ ENTRY_MAX_BYTES = 48 * MIB
 record of the log (`wire/peers.py`, `wal/format.py`), independent of the options of other servers.
 """
 
+READ_LEASE_MAX_MS = 250
+"""Maximum read lease that any option allows, in milliseconds: a restarted server takes part in no election
+for so long, because it does not know what it has promised.
+"""
+
 
 def _number(least: int, most: int, sentence: str) -> Any:
     return msgspec.Meta(ge=least, le=most, description=sentence)
@@ -95,6 +100,12 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         0,
         3_600_000,
         "Idle time after which a tablet sends no heartbeats until it is used; 0: never.",
+    ),
+    "read_lease_ms": _number(
+        0,
+        READ_LEASE_MAX_MS,
+        "Time for which a follower that hears its leader promises to elect no other one, so that the leader "
+        "answers look-ups and reads of the latest rows by itself; 0: each read asks a majority.",
     ),
     "raft_append_bytes": _number(
         1, 16 * MIB, "Entries in one message to a follower, at least one entry (etcd: 1 MiB)."

@@ -60,6 +60,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     raft_heartbeat_ms: int = 100
     election_timeout_ms: int = 500
     raft_quiesce_ms: int = 500
+    read_lease_ms: int = 100
     raft_append_bytes: int = MIB
     raft_inflight_bytes: int = 8 * MIB
     raft_cache_bytes: int = 4 * MIB

@@ -12,7 +12,7 @@ from enum import Enum
 
 from nyala.common.errors import CasFailed, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import election, leader, membership
+from nyala.raft import election, leader, membership, reads
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.progress import Leadership
@@ -154,6 +154,7 @@ def append(core: RaftCore, lead: Leadership, after: Configuration, stamp: int) -
     op = OpId(core.term, core.log.last.index + 1)
     core.append(Entry(op, stamp, EntryKind.CONFIG, membership.encode(after)))
     core.round += 1
+    reads.drop_lease(core, lead)
     leader.update_peers(core, lead)
     core.dirty = True
     return op

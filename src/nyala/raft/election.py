@@ -5,7 +5,7 @@ Dissertation 3.4 (election), 3.6.1 (up-to-date logs), 3.10 (transfer), 4.2.3 (st
 
 from nyala.common.errors import InvalidArgument, NotLeader
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import leader, quorum
+from nyala.raft import leader, quorum, reads
 from nyala.raft.messages import HardState, RequestVote, TimeoutNow, VoteReply
 from nyala.raft.progress import Transfer
 from nyala.raft.state import RaftCore, RaftState
@@ -15,7 +15,8 @@ def tick(core: RaftCore) -> None:
     """Process a tick of a member that does not lead; a leader's tick is `leader.tick`."""
     core.elapsed += 1
     core.ticks_since_leader += 1
-    if core.elapsed >= core.timeout:
+    core.promise_ticks = max(0, core.promise_ticks - 1)
+    if core.elapsed >= core.timeout and not core.promise_ticks:
         core.reset_timer()
         if core.may_campaign:
             campaign(core, pre=True)
@@ -86,6 +87,10 @@ def on_request(core: RaftCore, message: RequestVote) -> None:
         if message.pre:
             _answer(core, message, granted=False)
         return  # a live leader is not disrupted, and the term stays (4.2.3)
+    if core.promise_ticks and not message.override:
+        if message.pre:
+            _answer(core, message, granted=False)
+        return  # a leader may count on the promise (reads.py), in whatever term this member is now
     if message.term > core.term and not message.pre:
         core.become_follower(message.term, None)
     _answer(core, message, granted=_would_vote(core, message))
@@ -175,6 +180,7 @@ def continue_transfer(core: RaftCore) -> None:
         return
     to = lead.transfer.to
     if to in lead.peers and lead.peers[to].match == core.log.last.index:
+        reads.renounce_leases(lead)
         core.send(TimeoutNow(sender=core.uuid, to=to, term=core.term, hlc=core.hlc))
         lead.transfer.ordered = True
 

@@ -154,6 +154,7 @@ def _answer(
         quiesce=core.quiesced,
         lost_entries=message.acknowledged and not success and message.term == core.term,
         out_of_memory=core.out_of_memory,
+        promise_ms=core.options.promise_ms if message.term == core.term else 0,
     )
     if last is None:
         core.send(reply)
@@ -181,5 +182,6 @@ def note_leader(core: RaftCore, message: AppendEntries) -> None:
     if core.state is not RaftState.FOLLOWER or core.leader is None:
         core.become_follower(core.term, message.sender)
     core.ticks_since_leader = 0
+    core.promise_ticks = core.options.promise_ticks
     core.reset_timer()
     core.round_seen = max(core.round_seen, message.round)

@@ -22,7 +22,7 @@ def lead(core: RaftCore) -> None:
     """Become leader and append a NOOP of the own term, so that earlier entries can commit (6.4)."""
     log = core.log
     first = log.last.index + 1
-    leadership = Leadership(first)
+    leadership = Leadership(first, lease_from=core.round + 1)
     core.become_leader(leadership)
     core.append(Entry(OpId(core.term, first), own_stamp(core), EntryKind.NOOP))
     update_peers(core, leadership)
@@ -155,7 +155,7 @@ def _send(
             previous=core.log.op_id(previous),
             entries=entries,
             commit=core.log.committed,
-            round=core.round,
+            round=reads.last_closed(core),
             closed=core.closed,
             retain_index=retain_index(core),
             quiesce=quiesce,
@@ -235,6 +235,7 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
     if peer is None or message.round < peer.joined_round:
         return
     peer.last_reply_at = core.ticks
+    reads.note_promise(peer, message)
     peer.round = max(peer.round, message.round)
     peer.hlc = max(peer.hlc, message.hlc)
     quiescence.record_reply(core, leadership, message)
@@ -330,9 +331,9 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
     if core.quiesced:
         return
     core.dirty = True
+    leadership.round_unsent = False  # a pending read round is sent with these
     for uuid, peer in leadership.peers.items():
         heartbeat_or_probe(core, uuid, peer, quiesce=offer)
-    leadership.round_unsent = False  # a pending read round is sent with these
 
 
 def heartbeat_or_probe(

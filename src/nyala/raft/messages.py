@@ -88,6 +88,8 @@ class AppendReply(Message, frozen=True, kw_only=True):
         quiesce: the sender is quiesced now.
         lost_entries: refused although `previous` was acknowledged: this log has lost it since.
         out_of_memory: entries are discarded because there is no memory for them now; heartbeats are answered.
+        promise_ms: time from the receipt of the message, in milliseconds, for which the sender takes part in
+            no election (`reads.py`); 0: none is promised.
     """
 
     success: bool
@@ -97,6 +99,7 @@ class AppendReply(Message, frozen=True, kw_only=True):
     quiesce: bool = False
     lost_entries: bool = False
     out_of_memory: bool = False
+    promise_ms: int = 0
 
 
 class RequestVote(Message, frozen=True, kw_only=True):

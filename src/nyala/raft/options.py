@@ -20,6 +20,11 @@ class RaftOptions:
         eager: a group that never had a leader starts its first election at once, and one with only its first
             leader's entry quiesces as soon as it can, so that tables of many tablets are created faster, with
             fewer heartbeats.
+        promise_ms: length in milliseconds of the promise that a follower states in its replies; see
+            `reads.py`.
+        promise_ticks: ticks for which it keeps that promise; they last longer than `promise_ms`.
+        restart_ticks: ticks for which a new node takes part in no election, because an earlier process may
+            have promised it.
     """
 
     election_ticks: int = 10
@@ -29,6 +34,9 @@ class RaftOptions:
     cache_bytes: int = 16 << 20
     quiesce_heartbeats: int = 0
     eager: bool = False
+    promise_ms: int = 0
+    promise_ticks: int = 0
+    restart_ticks: int = 0
 
     def __post_init__(self) -> None:
         assert 0 < self.heartbeat_ticks < self.election_ticks, f"heartbeats too slow: {self}"

@@ -41,6 +41,7 @@ class Progress:
         "next",
         "out_of_memory",
         "probe_match",
+        "promise_ms",
         "reading",
         "received",
         "round",
@@ -64,6 +65,7 @@ class Progress:
         self.last_progress_at = now  # tick at which `match` last grew, or the peer lacked nothing
         self.round = 0  # highest read round that it confirmed
         self.hlc = 0  # highest hybrid time of its replies
+        self.promise_ms = 0  # promised when it received `round`; see `reads.py`
         self.joined_round = joined_round  # read round that was current when it joined
         self.stalled_heartbeats = 0  # heartbeats since `received` changed, with entries in flight
         self.last_received = 0  # `received` at the last heartbeat
@@ -188,6 +190,7 @@ class Leadership:
     transfer: Transfer | None = None
     catch_ups: dict[ServerUuid, CatchUp] = field(default_factory=dict)  # see `promotion.py`
     heartbeat_elapsed: int = 0
+    lease_from: int = 0  # lowest read round whose confirmation gives a lease; see `reads.py`
     idle: int = 0  # heartbeats without input; see `quiescence.py`
     idle_inputs: tuple[int, ...] = ()  # last index, round and closed time at that heartbeat
     quiesced_peers: dict[ServerUuid, None] = field(default_factory=dict)  # agreed to quiesce

@@ -13,7 +13,7 @@ changes no term, vote, entry or commit index; errors in it could affect liveness
 from collections.abc import Container, Sequence
 
 from nyala.common.ids import ServerUuid
-from nyala.raft import quorum
+from nyala.raft import quorum, reads
 from nyala.raft.messages import (
     AnyMessage,
     AppendEntries,
@@ -50,6 +50,7 @@ def offer(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid])
     leadership.idle += 1
     if leadership.idle > least and all(u in leadership.quiesced_peers for u in waited_for):
         core.quiesced = True
+        reads.drop_lease(core, leadership)
     return leadership.idle >= least
 
 
@@ -194,7 +195,7 @@ def _suspect_leader(core: RaftCore, spread: int) -> None:
     """Stop waiting for the leader, and grant votes to other candidates.
 
     The election timeout is drawn from `spread` ticks plus two, so that groups do not all start elections in
-    one tick, nor before the other members have noticed the failure.
+    one tick, nor before the other members have noticed the failure, and the promises of all have ended.
     """
     core.ticks_since_leader = core.options.election_ticks
-    core.timeout = 2 + core.random(spread)
+    core.timeout = max(2, core.promise_ticks + 1) + core.random(spread)

@@ -2,13 +2,24 @@
 
 All reads that are pending when a message is sent share its round. A round is confirmed when a majority has
 replied to it with hybrid times at or above the reads', and an entry of the leader's own term is committed.
+
+Leases (6.4.1): a follower that receives a message of its leader promises to take part in no election for a
+while: neither to stand nor to vote. A confirmed round tells the leader how long a promise a majority made
+when it received the round, which was after the round was sent; for somewhat less than that the leader
+answers reads without a round. The host measures the time (`replica/member/reading/read_lease.py`), since the
+core has no clock. The core knows the events after which earlier rounds give no lease
+(docs/decisions/0011-read-leases.md).
 """
 
 from nyala.common.ids import ServerUuid
 from nyala.raft import quorum
-from nyala.raft.progress import Leadership, Round
+from nyala.raft.messages import AppendReply
+from nyala.raft.progress import Leadership, Progress, Round
 from nyala.raft.ready import ReadConfirmed
 from nyala.raft.state import RaftCore
+
+NO_LEASE = 1 << 62
+"""Above every number of a round."""
 
 
 def join(core: RaftCore, hlc: int) -> int | None:
@@ -25,6 +36,14 @@ def join(core: RaftCore, hlc: int) -> int | None:
     core.round += 1
     leadership.rounds.append(Round(core.round, core.log.committed, hlc))
     leadership.round_unsent = core.dirty = True
+    return core.round
+
+
+def last_closed(core: RaftCore) -> int:
+    """Return the newest round that no later read can join; the only one that a message may carry."""
+    leadership = core.leadership
+    if leadership is not None and leadership.round_unsent:
+        return leadership.rounds[-1].number - 1
     return core.round
 
 
@@ -66,7 +85,9 @@ def confirm(core: RaftCore, leadership: Leadership) -> None:
     leadership.rounds = [r for r in leadership.rounds if r.number > answered.number]
     if not leadership.rounds:
         leadership.round_unsent = False  # a single voter needs no replies
-    core.out.confirmed = ReadConfirmed(answered.number, max(answered.index, leadership.first))
+    promise_ms = promised_by_majority(core, leadership, answered.number)
+    index = max(answered.index, leadership.first)
+    core.out.confirmed = ReadConfirmed(answered.number, index, promise_ms)
 
 
 def _echoed(core: RaftCore, leadership: Leadership, pending: Round) -> bool:
@@ -76,3 +97,45 @@ def _echoed(core: RaftCore, leadership: Leadership, pending: Round) -> bool:
         if peer.round >= pending.number and peer.hlc >= pending.hlc
     }
     return quorum.contains(core.voters, echoed)
+
+
+# ---- leases ------------------------------------------------------------------------------------------
+
+
+def note_promise(peer: Progress, message: AppendReply) -> None:
+    """Record what a peer promised when it received a round, unless the reply is late."""
+    if message.round >= peer.round:
+        peer.promise_ms = message.promise_ms
+
+
+def promised_by_majority(core: RaftCore, leadership: Leadership, number: int) -> int:
+    """Return the longest promise that a majority has made since a round was sent, in milliseconds.
+
+    Args:
+        core: Raft state of the leader, which cannot be replaced by its own vote without knowing it.
+        leadership: state of the peers in this term.
+        number: number of the round.
+    """
+    peers = leadership.peers
+    promised = {u: p.promise_ms for u, p in peers.items() if p.round >= number}
+    promised[core.uuid] = core.options.promise_ms
+    return quorum.reached([promised.get(v, 0) for v in core.voters])
+
+
+def gives_lease(core: RaftCore, number: int) -> bool:
+    """Return whether this node leads and may use a lease by the confirmation of a round."""
+    leadership = core.leadership
+    return leadership is not None and number >= leadership.lease_from
+
+
+def drop_lease(core: RaftCore, leadership: Leadership) -> None:
+    """Drop the lease: only rounds that begin after now give one again."""
+    leadership.lease_from = max(leadership.lease_from, core.round + 1)
+
+
+def renounce_leases(leadership: Leadership) -> None:
+    """Drop the lease for the rest of the term: an election was ordered, for which no promise holds.
+
+    The order, and the requests for votes that follow from it, may arrive after any delay.
+    """
+    leadership.lease_from = NO_LEASE

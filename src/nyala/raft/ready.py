@@ -41,11 +41,13 @@ class ReadRequest(msgspec.Struct, frozen=True):
 class ReadConfirmed(msgspec.Struct, frozen=True):
     """A read-index round (dissertation 6.4) that a majority has confirmed.
 
-    A read that joined round <= `round` is linearizable once `index` is applied.
+    A read that joined round <= `round` is linearizable once `index` is applied. When a majority received the
+    round, it promised to take part in no election for `promise_ms` milliseconds (`reads.py`).
     """
 
     round: int
     index: int
+    promise_ms: int = 0
 
 
 NOWHERE = DurablePoint()

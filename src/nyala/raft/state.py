@@ -100,6 +100,7 @@ class RaftCore:
     elapsed: int = 0  # since the election timer was reset
     timeout: int = 0
     ticks_since_leader: int = 0  # since the last message of the leader
+    promise_ticks: int = 0  # for which this member takes part in no election; see `reads.py`
     # a follower's view of this term's leader
     verified: int = 0  # index up to which the log agrees with the leader's
     retain_index: int = 0  # lowest index that some member may still have to be sent; 0: unknown
@@ -269,6 +270,7 @@ class RaftCore:
     def become_leader(self, leadership: Leadership) -> None:
         """Become leader of the current term."""
         self._become(RaftState.LEADER)
+        self.promise_ticks = 0  # the leader to whom it was made cannot count on it any more
         self.leader = self.uuid
         self.leadership = leadership
 
@@ -310,6 +312,19 @@ def recover(core: RaftCore, entries: Sequence[Entry], commit: int, applied: int)
     core.commit(commit)
     core.verified = commit
     core.ticks_since_leader = core.options.election_ticks
+    core.promise_ticks = _promised_before(core)
     log.handed_apply = log.applied = max(applied, log.base.index)
     log.note_applied(log.applied)
     core.reset_timer()
+
+
+def _promised_before(core: RaftCore) -> int:
+    """Return the ticks for which an earlier run of this member may have promised to take part in no election.
+
+    A member that has entered no term has promised nothing. Neither has a sole voter: no other member leads by
+    its promise, unless an unsafe recovery has removed one that did.
+    """
+    active = core.configs.active
+    new = core.hard.term == 0 and core.log.last == NO_OP
+    alone = active.voters == (core.uuid,) and not active.lost
+    return 0 if new or alone else core.options.restart_ticks

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
+from nyala.common.option_limits import READ_LEASE_MAX_MS
 from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.server_clock import ServerClock
@@ -133,8 +134,16 @@ def raft_options(options: Options) -> RaftOptions:
         cache_bytes=options.raft_cache_bytes,
         quiesce_heartbeats=-(-options.raft_quiesce_ms // options.raft_heartbeat_ms),
         eager=True,
+        promise_ms=options.read_lease_ms,
+        promise_ticks=_lasting_ticks(options.read_lease_ms, options.raft_tick_ms),
+        restart_ticks=_lasting_ticks(READ_LEASE_MAX_MS, options.raft_tick_ms),
     )
 
 
 def _ticks(time_ms: int, tick_ms: int) -> int:
     return max(1, -(-time_ms // tick_ms))
+
+
+def _lasting_ticks(time_ms: int, tick_ms: int) -> int:
+    """Return a number of ticks that last at least as long, if the first one comes at once."""
+    return -(-time_ms // tick_ms) + 1 if time_ms else 0

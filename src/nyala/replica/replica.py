@@ -176,6 +176,26 @@ class Replica:
             timeout_ms = -(-max(0, deadline_us - clock.monotonic_us()) // 1000)
         return await self.start_read(at, timeout_ms)
 
+    def read_now(self) -> int:
+        """Return a time at which this leader can be read at once under its read lease, with the latest rows.
+
+        It is the stamp of the last entry applied, which is committed: later leaders stamp above it.
+
+        Returns:
+            0 if there is no lease, or a transaction is prepared: `start_read` then waits for what is needed.
+
+        Raises:
+            Unavailable, NotFound: as `machine`.
+        """
+        return self.running_member().lease_reads.read_now()
+
+    async def latest_point(self, timeout_ms: int) -> int:
+        """Return a time at which this leader's latest rows can be read, by its lease or after a read round.
+
+        Unlike `read_point`, it need not wait for entries that are not acknowledged yet. Raises the same.
+        """
+        return self.read_now() or await self.start_read(None, timeout_ms)
+
     def start_read(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
         """As `read_point`, without a task; errors that are known at once are raised directly."""
         return self.running_member().requests.start_read(at, timeout_ms)

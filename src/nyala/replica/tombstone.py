@@ -2,14 +2,16 @@
 
 Entries that it acknowledged still count towards commits, so it refuses candidates that lack them; and a group
 that needs its vote for a majority gets it. A vote is durable in the superblock before it is sent. A tombstone
-never acknowledges entries: it has none. A replica that was deleted while FAILED does not vote: its earlier
-vote may be lost with its files.
+never acknowledges entries: it has none. For a while after its deletion it votes for nobody, because the
+replica may have promised that to its leader. A replica that was deleted while FAILED does not vote: its
+earlier vote may be lost with its files.
 """
 
 import asyncio
 import logging
 from dataclasses import replace
 
+from nyala.common.option_limits import READ_LEASE_MAX_MS
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, RequestVote
@@ -19,6 +21,10 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.superblock import Superblock
 
 log = logging.getLogger(__name__)
+
+PROMISED_US_PER_MS = 1250
+"""Microseconds without votes for each millisecond that the deleted replica may have promised its leader (the
+read lease, `raft/reads.py`); a clock that is fast measures more than the true time."""
 
 
 class Tombstone:
@@ -41,6 +47,8 @@ class Tombstone:
         self._answering = False
         self._answer_task: asyncio.Task[object] | None = None
         self._votes_suspended = False
+        clock = context.env.clock
+        self._votes_from_us = clock.monotonic_us() + READ_LEASE_MAX_MS * PROMISED_US_PER_MS
 
     def _core(self) -> RaftNode:
         """Return a Raft node whose log ends where the deleted one did, which decides on votes."""
@@ -58,6 +66,10 @@ class Tombstone:
             self._votes_suspended
             or not self.superblock.votes
             or not isinstance(message, RequestVote)
+            or (
+                self._context.env.clock.monotonic_us() < self._votes_from_us
+                and not message.override
+            )
         ):
             return False
         self._node.step(message, hlc)

@@ -1,8 +1,8 @@
 """Point reads: requests for a few keys on one long stream per client, each answered as soon as it is read.
 
-All parts of a request wait for their leaders' read rounds together and are read in one call: on the loop
-while such calls are short, else in lane COMPUTE. No tasks and no arrays are created, because most of the cost
-of reading one row is cache misses. Used on the event loop only.
+A part can be read at once under its leader's read lease, or after a read round. All parts of a request are
+read in one call: on the loop while such calls are short, else in lane COMPUTE. No tasks and no arrays are
+created, because most of the cost of reading one row is cache misses. Used on the event loop only.
 """
 
 import asyncio
@@ -124,6 +124,9 @@ class _PendingGet:
             self.keys += len(requested.keys)
             try:
                 hosted = part.check(tablets)
+                if now := hosted.replica.read_now():
+                    part.ready_at(now)
+                    continue
                 point = hosted.replica.start_read(None, timeout_ms)
             except NyalaError as err:
                 part.error = err
@@ -184,17 +187,21 @@ class _GetPart:
         return self.hosted
 
     def ready(self, point: "asyncio.Future[int]") -> None:
-        """Store the result of the read round and a view, which has all rows acknowledged before."""
+        """Store the result of the read round and a view."""
         error = point.exception()
         if error is None:
-            try:
-                self._at, self._view = point.result(), self.hosted.tablet.view()
-                check_present(self._view.info, self._at)
-                _check_columns(self._view.schema, self._request)
-            except NyalaError as err:
-                self.error = err
+            self.ready_at(point.result())
         else:
             self.error = error if isinstance(error, NyalaError) else _internal(error)
+
+    def ready_at(self, at: int) -> None:
+        """Store the time of the read and a view, which has all rows acknowledged before the request came."""
+        try:
+            self._at, self._view = at, self.hosted.tablet.view()
+            check_present(self._view.info, at)
+            _check_columns(self._view.schema, self._request)
+        except NyalaError as err:
+            self.error = err
 
     def read(self) -> pb.GetAnswer:
         """Return the rows, or an error."""

@@ -93,8 +93,10 @@ class Scanners:
             at, age_ms = await hosted.replica.stale_point(
                 token.max_age_ms, timeout_ms, min_time=hosted.tablet.horizon
             )
+        elif token.at:
+            at = await hosted.replica.read_point(token.at, timeout_ms)
         else:
-            at = await hosted.replica.read_point(token.at or None, timeout_ms)
+            at = await hosted.replica.latest_point(timeout_ms)
         with self._memory.open(hosted.tablet, 0 if token.count_only else self._sizes(token)[1]):
             async for data in self._stream(hosted, token, at, age_ms):
                 yield data

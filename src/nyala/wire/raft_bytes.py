@@ -83,7 +83,7 @@ def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
                 | (_QUIESCE if message.quiesce else 0)
                 | (_OF_APPEND if message.lost_entries else 0)
             )
-            numbers = (message.match, message.round, 0, int(message.out_of_memory))
+            numbers = (message.match, message.round, message.promise_ms, int(message.out_of_memory))
         case RequestVote():
             kind, op = int(_Kind.REQUEST_VOTE), message.last
             flags = _PRE * message.pre | _OVERRIDE * message.override
@@ -158,7 +158,7 @@ def unpack(
         message = AppendReply(
             sender=sender, to=to, term=term, hlc=hlc, success=bool(flags & _YES), match=first,
             hint=op, round=second, quiesce=bool(flags & _QUIESCE), lost_entries=bool(flags & _OF_APPEND),
-            out_of_memory=bool(fourth),
+            out_of_memory=bool(fourth), promise_ms=third,
         )  # fmt: skip
     elif kind == _SUFFIX:
         message = Suffix(

@@ -79,12 +79,26 @@ def dies_in(operation: str, part: str) -> Callable[[str, str], bool]:
 
 
 def play(
-    scenario: Scenario, seed: int = 1, *, workers: int = 3, options: Options = OPTIONS
+    scenario: Scenario,
+    seed: int = 1,
+    *,
+    workers: int = 3,
+    options: Options = OPTIONS,
+    prepare: Callable[[SimCluster], None] = lambda cluster: None,
 ) -> SimCluster:
-    """Run a scenario on a fresh cluster under load, then heal, check histories and invariants."""
+    """Run a scenario on a fresh cluster under load, then heal, check histories and invariants.
+
+    Args:
+        scenario: what happens.
+        seed: of all choices.
+        workers: number of clients.
+        options: of all servers.
+        prepare: called before the servers are started.
+    """
 
     async def main(loop: SimLoop) -> SimCluster:
         cluster = SimCluster(loop, seed, options=options)
+        prepare(cluster)
         core = await cluster.start()
         table = await cluster.create_table(core)
         running = ScenarioCluster(cluster, core, TableClient(core, table))

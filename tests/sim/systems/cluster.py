@@ -29,10 +29,11 @@ from nyala.replica.replica import Replica
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from tests.sim.checkers.durable import Kept
+from tests.sim.checkers.leases import LeaseWatch
 from tests.sim.checkers.raft_rules import GroupWatch
 from tests.sim.checkers.sent_messages import SentMessages
 from tests.sim.runs.workload import History, Worker, let_succeed
-from tests.sim.systems.replicas import hosts_of, nodes_of
+from tests.sim.systems.replicas import hosts_of, nodes_of, replicas_of
 from tests.sim.systems.table_client import TableClient
 from tests.sim.world.loop import SimLoop, seeded
 from tests.sim.world.network import SimNetwork
@@ -105,6 +106,7 @@ class SimCluster:
         self._uuids: dict[str, SimProcess] = {}
         self._broken: list[AssertionError] = []
         self._next_whole = 0.0
+        self.leases = LeaseWatch(lambda: (r for s in self.servers for r in replicas_of(s)))
         self.network.on_send = self._sent
         loop.after_step = self.look
 
@@ -249,6 +251,8 @@ class SimCluster:
                     for group, node in nodes_of(server, asleep=False):
                         self._uuids[node.core.uuid] = server
                         self._watch(group).step(name, node)
+                        if node.is_leader:
+                            self.leases.leads(group, node.term)
             touched.clear()
             if self._broken:
                 raise self._broken[0]

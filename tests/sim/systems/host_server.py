@@ -147,7 +147,7 @@ class HostServer:
 
     async def _read(self, request: list[int]) -> int | None:
         replica = self._replica()
-        await replica.read_point(None, 2000)
+        await replica.latest_point(2000)
         return self.machine.rows.get(request[0])
 
     async def _snapshot(self, request: list[int | None]) -> tuple[int, list[tuple[int, int]]]:

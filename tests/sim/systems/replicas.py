@@ -4,6 +4,7 @@ from nyala.common.errors import Unavailable
 from nyala.common.ids import TabletId
 from nyala.raft.node import RaftNode
 from nyala.replica.host import ReplicaHost
+from nyala.replica.replica import Replica
 from tests.sim.world.process import SimProcess
 
 
@@ -17,6 +18,11 @@ def hosts_of(process: SimProcess) -> list[ReplicaHost]:
     except Unavailable:
         return []
     return [] if found is None else [found]
+
+
+def replicas_of(process: SimProcess) -> list[Replica]:
+    """Return the replicas of a living process."""
+    return [replica for host in hosts_of(process) for replica in host.all()]
 
 
 def nodes_of(process: SimProcess, *, asleep: bool = True) -> list[tuple[TabletId, RaftNode]]:

@@ -107,7 +107,8 @@ class SimProcess:
         incarnation.failures = self.failures
         self.loop.trace.note("start", f"{self.name} {self.starts}")
         rng = seeded(self.seed, self.name, self.starts)
-        tasks = SimTasks(self.loop, seeded(self.seed, self.name, self.starts, "lanes"), self.delays)
+        lanes = seeded(self.seed, self.name, self.starts, "lanes")
+        tasks = SimTasks(self.loop, lanes, self.delays, self.clock)
         self.tasks = tasks
         rpc = SimRpc(self.network, self.name, incarnation)
         self.env = Env(self.clock, rng, self.disk.mount(), tasks, rpc)

@@ -41,19 +41,31 @@ class SimClock:
     Args:
         loop: true time.
         skew_us: wall clock minus true time at the start.
-        drift_ppm: how much faster both clocks run.
+        drift_ppm: how much faster both clocks run, and the timers of the process.
+
+    Attributes:
+        drift_ppm: as given; it changes while the process does not run.
     """
 
     def __init__(self, loop: SimLoop, skew_us: int = 0, drift_ppm: int = 0) -> None:
         self._loop = loop
-        self._drift_ppm = drift_ppm
+        self.drift_ppm = drift_ppm
+        self._lost_us = 0
         self.skew_us = skew_us
         self.far_us = 0  # additional temporary skew
 
     def monotonic_us(self) -> int:
         """Microseconds since the simulation began, as this process counts them."""
-        now = self._loop.now_us()
-        return now + now * self._drift_ppm // 1_000_000 if self._drift_ppm else now
+        now = self._loop.now_us() - self._lost_us
+        return now + now * self.drift_ppm // 1_000_000 if self.drift_ppm else now
+
+    def timer_us(self, by_us: float) -> float:
+        """Return the true time that a timer of this process takes."""
+        return by_us * 1_000_000 / (1_000_000 + self.drift_ppm) if self.drift_ppm else by_us
+
+    def lose(self, by_us: int) -> None:
+        """Set both clocks back, as those of a virtual machine that was stopped and knows nothing of it."""
+        self._lost_us += by_us
 
     def wall_us(self) -> int:
         """Microseconds since the epoch by this process's clock."""
@@ -71,9 +83,17 @@ class SimTasks:
         loop: the simulation's loop.
         rng: draws the delays.
         delays: their distribution; may be changed while running.
+        clock: the process's, whose rate its timers have; None: true time.
     """
 
-    def __init__(self, loop: SimLoop, rng: random.Random, delays: LaneDelays | None = None) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        rng: random.Random,
+        delays: LaneDelays | None = None,
+        clock: SimClock | None = None,
+    ) -> None:
+        self._clock_rate = clock or SimClock(loop)
         self._loop = loop
         self._rng = rng
         self.delays = delays or LaneDelays()
@@ -100,7 +120,7 @@ class SimTasks:
 
     async def sleep_ms(self, duration_ms: float) -> None:
         """Let virtual time pass."""
-        await self._loop.delay(max(duration_ms, 0) * 1000)
+        await self._loop.delay(self._clock_rate.timer_us(max(duration_ms, 0) * 1000))
 
     async def run_brief(
         self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs

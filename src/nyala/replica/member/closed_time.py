@@ -13,7 +13,8 @@ from nyala.raft.messages import AppendEntries
 from nyala.raft.node import RaftNode
 from nyala.replica.context import ReplicaContext
 from nyala.replica.member.leadership_watch import LeadershipWatch
-from nyala.replica.member.pending_reads import PendingReads, ReadKind
+from nyala.replica.member.reading.pending_reads import PendingReads, ReadKind
+from nyala.replica.member.reading.read_lease import ReadLease
 
 KEEP_FRESH_MS = 10_000
 """Time for which a leader advances its closed time after a stale read that failed, in milliseconds."""
@@ -28,6 +29,7 @@ class ClosedTime:
         node: the core.
         leadership_watch: observer of the member's leadership.
         reads: pending reads; a round that closes a time is one of them.
+        lease: the read lease, which such a round extends.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class ClosedTime:
         node: RaftNode,
         leadership_watch: LeadershipWatch,
         reads: PendingReads,
+        lease: ReadLease,
     ) -> None:
+        self._lease = lease
         self._context = context
         self._node = node
         self._leadership_watch = leadership_watch
@@ -69,7 +73,7 @@ class ClosedTime:
             at = self._context.clock.now()
         except Unavailable:  # a full or slow disk: no stamp can be assigned now
             return
-        number = node.read_index(at)
+        number = self._lease.join_round(at)
         assert number is not None, "who accepts leads"
         self._round_running = True
         done = self._reads.add(at, number, node.last.index, NO_DEADLINE_US, ReadKind.CLOSING)

@@ -20,7 +20,9 @@ from nyala.replica.member.closed_time import ClosedTime
 from nyala.replica.member.driver import RaftDriver
 from nyala.replica.member.flusher import Fail, Flusher
 from nyala.replica.member.leadership_watch import LeadershipWatch
-from nyala.replica.member.pending_reads import PendingReads
+from nyala.replica.member.reading.lease_reads import LeaseReads
+from nyala.replica.member.reading.pending_reads import PendingReads
+from nyala.replica.member.reading.read_lease import ReadLease
 from nyala.replica.member.requests import MemberRequests
 from nyala.replica.member.transactions.prepared import PreparedTransactions
 from nyala.replica.member.transactions.requests import TransactionRequests
@@ -57,13 +59,15 @@ class ReplicaMember:
         self.leadership_watch = LeadershipWatch(opened.node)
         turns = WaitingRequests(context.env.clock)
         reads = PendingReads(turns)
-        self.closed_time = ClosedTime(context, opened.node, self.leadership_watch, reads)
+        lease = self.lease = ReadLease(context.env.clock, opened.node, options.read_lease_ms)
+        self.closed_time = ClosedTime(context, opened.node, self.leadership_watch, reads, lease)
         prepared = PreparedTransactions(self.applier.prepared)
         watch = self.leadership_watch
         self.admission = RequestAdmission(context, opened.node, self.driver, watch, prepared)
         self.requests = MemberRequests(
-            context, group, opened.node, watch, self.admission, reads, prepared, turns
+            context, group, opened.node, watch, self.admission, reads, prepared, turns, lease
         )
+        self.lease_reads = LeaseReads(context, group, watch, prepared, self.applier, lease)
         self.transactions = TransactionRequests(
             context,
             opened.node,
@@ -117,12 +121,14 @@ class ReplicaMember:
             if ready.apply:
                 self.applier.enqueue(ready.apply, awaited=self.node.is_leader)
             if ready.confirmed is not None:
+                self.lease.confirmed(ready.confirmed)
                 self.requests.confirmed(ready.confirmed.round)
                 self._complete_reads()
             changed = ready.config is not None or ready.config_committed is not None
         self._count()
         change = self.leadership_watch.update()
         if change.deposed:
+            self.lease.end()
             self.transactions.on_leadership_lost()
             self.requests.on_leadership_lost()
             self._progressed()

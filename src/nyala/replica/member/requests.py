@@ -24,8 +24,9 @@ from nyala.replica.member import pending_writes, session_header
 from nyala.replica.member.admission import RequestAdmission, full_disk
 from nyala.replica.member.applier import Answer
 from nyala.replica.member.leadership_watch import LeadershipWatch
-from nyala.replica.member.pending_reads import PendingReads, ReadKind
 from nyala.replica.member.pending_writes import PendingWrites, WriteId
+from nyala.replica.member.reading.pending_reads import PendingReads, ReadKind
+from nyala.replica.member.reading.read_lease import ReadLease
 from nyala.replica.member.transactions.prepared import PreparedTransactions
 from nyala.replica.member.transactions.waiting import WaitingRequests
 from nyala.replica.status import WriteOutcome
@@ -43,6 +44,7 @@ class MemberRequests:
         reads: pending reads.
         prepared: prepared transactions, for which writes and reads wait.
         turns: takes note of the writes that wait for them.
+        lease: the read lease, whose rounds are those of the reads.
     """
 
     def __init__(
@@ -55,12 +57,13 @@ class MemberRequests:
         reads: PendingReads,
         prepared: PreparedTransactions,
         turns: WaitingRequests,
+        lease: ReadLease,
     ) -> None:
         self._context = context
+        self._lease = lease
         self._node = node
         self._leadership_watch = leadership_watch
-        self._admission = admission
-        self._clock = admission.clock
+        self._admission, self._clock = admission, admission.clock
         self._group = group
         self._writes = PendingWrites()
         self._reads = reads
@@ -238,9 +241,9 @@ class MemberRequests:
             at = self._clock.next_stamp(0)
         else:
             self._clock.merge(at)
-        number = node.read_index(at)
-        assert number is not None, f"{self._group}: a leader refused a read"
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
+        number = self._lease.join_round(at)
+        assert number is not None, f"{self._group}: a leader refused a read"
         done = self._reads.add(at, number, node.last.index, deadline_us, kind)
         context.schedule(self._group)
         return done

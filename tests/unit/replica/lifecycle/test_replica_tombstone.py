@@ -18,6 +18,8 @@ from nyala.replica.superblock import Superblocks
 from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 
 LATE = OpId(999, 999)
+PROMISED_MS = 320
+"""Time for which a new tombstone votes for nobody: its replica may have assured its leader of that."""
 
 
 class Recorder:
@@ -58,6 +60,7 @@ async def with_tombstone(fleet):
     for n in (1, 2):
         fleet.processes[n].kill()
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    await fleet.pass_ms(PROMISED_MS)
     return Recorder(fleet)
 
 
@@ -73,6 +76,25 @@ async def test_tombstone_vote_is_durable_before_it_is_sent(fleet):
 
 
 @scenario()
+async def test_deleted_replica_keeps_the_promise_to_its_leader(fleet):
+    """The leader may answer reads by it; only an election that the leader ordered overrides it."""
+    await fleet.write(b"k 1")
+    await fleet.settled()
+    for n in (1, 2):
+        fleet.processes[n].kill()
+    await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
+    for again in (False, True):
+        recorder = Recorder(fleet)
+        request = {"term": recorder.saved().term + 5, "last": LATE}
+        assert await recorder.deliver(1, RequestVote, **request) == []
+        if not again:
+            fleet.processes[0].kill()
+            await fleet.restart(0)
+    ((reply, _),) = await recorder.deliver(2, RequestVote, override=True, **request)
+    assert reply.granted
+
+
+@scenario()
 async def test_tombstone_votes_once_per_term_across_power_failure(fleet):
     recorder = await with_tombstone(fleet)
     term = recorder.saved().term + 5
@@ -84,6 +106,7 @@ async def test_tombstone_votes_once_per_term_across_power_failure(fleet):
         assert again.granted
         fleet.processes[0].kill(power_cut=True)
         await fleet.restart(0)
+        await fleet.pass_ms(PROMISED_MS)
         recorder = Recorder(fleet)
     assert recorder.saved() == HardState(term, uuid_of(1))
     ((later, _),) = await recorder.deliver(2, RequestVote, term=term + 1, last=LATE)
@@ -117,6 +140,7 @@ async def test_deleted_replica_with_lost_tail_refuses_candidate_that_lacks_it(fl
     core.lost_last = lost = OpId(last.term, last.index + 1)
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
     for _ in range(2):
+        await fleet.pass_ms(PROMISED_MS)
         recorder = Recorder(fleet)
         term = recorder.saved().term + 1
         ((reply, _),) = await recorder.deliver(1, RequestVote, term=term, last=last)

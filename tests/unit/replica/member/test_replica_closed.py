@@ -233,7 +233,7 @@ def test_age_of_closed_time_includes_time_before_message_was_sent_under_stopped_
     view = SimpleNamespace(closed_pending=None)
     node: Any = SimpleNamespace(closed=closed, is_leader=False, view=view)
     watch: Any = None
-    time = ClosedTime(context, node, watch, watch)
+    time = ClosedTime(context, node, watch, watch, watch)
     message: Any = SimpleNamespace(hlc=hlc)
     time.received(message)
     assert time.read_time(10_000, 0) == (closed, 3000)

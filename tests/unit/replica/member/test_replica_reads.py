@@ -8,7 +8,7 @@ from nyala.common.errors import InvalidArgument, NotLeader, TimedOut
 from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
 from nyala.env.clock import SystemClock
-from nyala.replica.member.pending_reads import PendingReads, ReadKind
+from nyala.replica.member.reading.pending_reads import PendingReads, ReadKind
 from nyala.replica.member.transactions.prepared import ANY_TIME
 from nyala.replica.member.transactions.waiting import WaitingRequests
 from nyala.replica.status import State

@@ -55,6 +55,9 @@ class Replica:
         self.asked.append(at)
         return at or self.driver.now
 
+    async def latest_point(self, timeout_ms: int) -> int:
+        return await self.read_point(None, timeout_ms)
+
     def fail(self, why: BaseException) -> None:
         self.failures.append(why)
 

@@ -72,6 +72,9 @@ class Replica:
             raise NotLeader("another one leads")
         return at or self.now
 
+    async def latest_point(self, timeout_ms: int) -> int:
+        return await self.read_point(None, timeout_ms)
+
     async def stale_point(self, _age: int, _timeout_ms: int, *, min_time: int) -> tuple[int, int]:
         if self.leads:
             return self.now, 0
