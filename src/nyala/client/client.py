@@ -57,6 +57,7 @@ def connect(
     key: str | None = None,
     user: str | None = None,
     password: str | None = None,
+    login: str | None = None,
 ) -> "Client":
     """Connect to a cluster.
 
@@ -87,6 +88,8 @@ def connect(
             the process, and renews it. The authority is that of `ca`, of NYALA_CA, or of an earlier login.
             None, as for `password`: NYALA_USER and NYALA_PASSWORD, unless NYALA_CERT is set.
         password: of the account.
+        login: "host:port,..." at which it logs in: the masters' join addresses. None: NYALA_LOGIN, else
+            those of an earlier login or of nyala up, else the ports 3000 above the masters'.
 
     Raises:
         InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three; a
@@ -99,7 +102,7 @@ def connect(
         scan_batch_bytes=scan_batch_bytes, scan_batch_rows=scan_batch_rows, scan_ahead_bytes=scan_ahead_bytes,
         write_ahead_bytes=write_ahead_bytes, client_id=client_id, since=since,
         lookup_max_age_ms=lookup_max_age_ms, ca=ca, cert=cert, key=key, user=user,
-        password=password,
+        password=password, login=login,
     )  # fmt: skip
     return Client(Connection(addresses, options))
 

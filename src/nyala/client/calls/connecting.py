@@ -31,6 +31,7 @@ class ConnectArguments(TypedDict, total=False):
     key: str | None
     user: str | None
     password: str | None
+    login: str | None
 
 
 def client_options(
@@ -51,6 +52,7 @@ def client_options(
     key: str | None = None,
     user: str | None = None,
     password: str | None = None,
+    login: str | None = None,
 ) -> tuple[str, ClientOptions]:
     """Return the masters' addresses and a client's options; files of certificates are remembered.
 
@@ -71,6 +73,7 @@ def client_options(
         key: path.
         user: name of an account.
         password: of it.
+        login: addresses.
 
     Raises:
         InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three; a
@@ -84,6 +87,7 @@ def client_options(
     check_text("masters", addresses)
     if client_id is not None and (not isinstance(client_id, bytes) or len(client_id) != 16):
         raise InvalidArgument(f"client_id={client_id!r}: it has to be 16 bytes")
+    check_text("login", login or "")
     check_timeout(timeout_ms)
     check_int("batch_rows", batch_rows, 1)
     check_int("batch_bytes", batch_bytes, 1)
@@ -93,7 +97,7 @@ def client_options(
     check_int("write_ahead_bytes", write_ahead_bytes)
     check_int("since", since)
     check_age("lookup_max_age_ms", lookup_max_age_ms)
-    files = given_files(addresses, ca, cert, key, user, password)
+    files = given_files(addresses, ca, cert, key, user, password, login)
     if files is not None:
         remember(addresses, files)
     options = ClientOptions(
