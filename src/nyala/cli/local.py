@@ -1,7 +1,6 @@
 """`nyala up`, `status`, `down`: a local cluster of real processes in one directory."""
 
 import shutil
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -122,7 +121,7 @@ def _secured(found: "Layout", dir: str, insecure: bool) -> "Layout":
         dir: its folder, as given.
         insecure: it is to go on without, if it has none.
     """
-    from nyala.testing import processes
+    from nyala.testing import layout, processes
 
     if found.secure or insecure or any(processes.running_pid(s) for s in found.servers):
         return found
@@ -130,7 +129,7 @@ def _secured(found: "Layout", dir: str, insecure: bool) -> "Layout":
         f"{dir} holds a cluster without certificates, which gets them now; to start it without, use "
         f"--insecure"
     )
-    return replace(found, secure=True)
+    return layout.secured(found)
 
 
 def _warn_insecure(dir: str) -> None:

@@ -51,7 +51,7 @@ def credentials_for(servers: str) -> Credentials | None:
 
 def given_files(
     masters: str, ca: str | None, cert: str | None, key: str | None,
-    user: str | None, password: str | None,
+    user: str | None, password: str | None, login: str | None = None,
 ) -> CredentialFiles | None:  # fmt: skip
     """Return the files that the caller of `connect` names, or a login with the password; None: neither.
 
@@ -62,12 +62,17 @@ def given_files(
         key: file of its key.
         user: name of an account.
         password: its password.
+        login: join addresses of masters, at which users log in; None: NYALA_LOGIN, else those known.
 
     Raises:
         InvalidArgument: they do not belong together.
         NyalaError: the login failed.
     """
     if user is None and password is None:
+        if login is not None:
+            raise InvalidArgument(
+                "login names where user and password are sent: give these too, or omit it"
+            )
         return named_files(ca, cert, key)
     if not user or not password or cert is not None or key is not None:
         raise InvalidArgument(
@@ -76,7 +81,7 @@ def given_files(
         )
     from nyala.client.login.session import session_files  # slow to import
 
-    return session_files(parse_addresses(masters), user, password, ca or "")
+    return session_files(parse_addresses(masters), user, password, ca or "", login or "")
 
 
 def _of_environment(masters: Sequence[str]) -> CredentialFiles | None:

@@ -7,7 +7,7 @@ and logins 3000 above masters; a base port shifts all of them. Test clusters use
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
 
@@ -18,6 +18,8 @@ from nyala.security.files import CERTS, CredentialFiles
 
 HOST = "127.0.0.1"
 DEFAULT_BASE = 7050
+JOIN_ABOVE = 3_000
+"""Join port of a master, above its public port."""
 STATE_FILE = "cluster.json"
 BELOW_EPHEMERAL = range(12_000, 32_000)
 """Ports for `free_ports`: outgoing connections take theirs above these on Linux, macOS and Windows."""
@@ -175,8 +177,8 @@ def plan(
         fours = [(next(ports), next(ports), next(ports), next(ports)) for _ in names]
     else:
         firsts = [base_port + 100 * i + (role == "master") for role, i in names]
-        fours = [(p, p + 2000, p + 1000, p + 3000) for p in firsts]
-        highest = max(firsts) + (3000 if secure else 2000)
+        fours = [(p, p + 2000, p + 1000, p + JOIN_ABOVE) for p in firsts]
+        highest = max(firsts) + (JOIN_ABOVE if secure else 2000)
         if base_port < 1024 or highest > 65535:
             raise InvalidArgument(
                 f"base port {base_port}: the cluster needs ports 1024 to 65535 and would use up to "
@@ -196,6 +198,26 @@ def plan(
         for (role, i), (public, peer, web, join) in zip(names, fours, strict=True)
     )
     return Layout(root, servers, options, secure)
+
+
+def secured(found: Layout) -> Layout:
+    """Return a cluster with certificates, whose masters get addresses at which users log in.
+
+    Args:
+        found: a cluster without certificates. It does not run.
+    """
+    used = {address for server in found.servers for address in server.addresses}
+    servers = []
+    for server in found.servers:
+        if server.role == "master" and not server.join_address:
+            host, _, port = server.address.rpartition(":")
+            join = f"{host}:{int(port) + JOIN_ABOVE}"
+            if int(port) + JOIN_ABOVE > 65_535 or join in used or ports_in_use([join]):
+                join = f"{host}:{free_ports(1)[0]}"
+            used.add(join)
+            server = replace(server, join_address=join)
+        servers.append(server)
+    return replace(found, servers=tuple(servers), secure=True)
 
 
 def free_ports(count: int) -> list[int]:

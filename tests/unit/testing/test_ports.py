@@ -1,5 +1,6 @@
 """Ports of a local cluster stay reserved while their server is down."""
 
+import contextlib
 import socket
 
 import pytest
@@ -41,3 +42,20 @@ def test_failed_port_reservation_holds_nothing():
         layout.reserve([f"{HOST}:{free}", f"{HOST}:{taken}"])
     with listening(free, reuse=False):
         pass
+
+
+def test_cluster_that_gets_certificates_gets_addresses_for_logins(tmp_path):
+    made = layout.plan(str(tmp_path), 3, 1, base_port=None, options={})
+    assert made.join_addresses == []
+    with contextlib.ExitStack() as taken:
+        first = int(made.servers[0].address.rpartition(":")[2]) + layout.JOIN_ABOVE
+        with contextlib.suppress(OSError):  # in use already
+            taken.enter_context(listening(first))
+        found = layout.secured(made)
+    assert found.secure
+    assert len(set(found.join_addresses)) == 3
+    assert f"{HOST}:{first}" not in found.join_addresses
+    others = {a for s in made.servers for a in s.addresses}
+    assert not others & set(found.join_addresses)
+    assert [s.join_address for s in found.servers if s.role == "tserver"] == [""]
+    assert layout.secured(found) == found

@@ -31,6 +31,7 @@ def login(
         str,
         typer.Option(
             "--login",
+            envvar="NYALA_LOGIN",
             help="Join addresses of masters; not given: those noted, else ports 3000 above the masters'.",
         ),
     ] = "",

@@ -37,6 +37,7 @@ def client_options(
     key: str | None = None,
     user: str | None = None,
     password: str | None = None,
+    login: str | None = None,
 ) -> tuple[str, ClientOptions]:
     """Return the masters' addresses and the options of a client; files of certificates are remembered.
 
@@ -67,6 +68,8 @@ def client_options(
             the process, and renews it. The authority is that of `ca`, of NYALA_CA, or of an earlier login.
             None, as for `password`: NYALA_USER and NYALA_PASSWORD, unless NYALA_CERT is set.
         password: of the account.
+        login: "host:port,..." at which it logs in: the masters' join addresses. None: NYALA_LOGIN, else
+            those of an earlier login or of nyala up, else the ports 3000 above the masters'.
 
     Raises:
         InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three; a
@@ -80,6 +83,7 @@ def client_options(
     check_text("masters", addresses)
     if client_id is not None and (not isinstance(client_id, bytes) or len(client_id) != 16):
         raise InvalidArgument(f"client_id={client_id!r}: it has to be 16 bytes")
+    check_text("login", login or "")
     check_timeout(timeout_ms)
     check_int("batch_rows", batch_rows, 1)
     check_int("batch_bytes", batch_bytes, 1)
@@ -89,7 +93,7 @@ def client_options(
     check_int("write_ahead_bytes", write_ahead_bytes)
     check_int("since", since)
     check_age("lookup_max_age_ms", lookup_max_age_ms)
-    files = given_files(addresses, ca, cert, key, user, password)
+    files = given_files(addresses, ca, cert, key, user, password, login)
     if files is not None:
         remember(addresses, files)
     options = ClientOptions(

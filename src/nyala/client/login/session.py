@@ -17,7 +17,7 @@ from nyala.client.login.exchange import Issued, Proof
 from nyala.common.errors import InvalidArgument, NyalaError, Rejected
 from nyala.env.clock import SystemClock
 from nyala.security import known
-from nyala.security.files import CA_VARIABLE, CredentialFiles
+from nyala.security.files import CA_VARIABLE, LOGIN_VARIABLE, CredentialFiles
 from nyala.security.identity import identity_of_pem
 
 log = logging.getLogger("nyala.client")
@@ -89,7 +89,7 @@ class LoginSession:
 
 
 def session_files(
-    masters: Sequence[str], user: str, password: str, ca: str = ""
+    masters: Sequence[str], user: str, password: str, ca: str = "", login: str = ""
 ) -> CredentialFiles:
     """Return the files of a login of this process, which is made on the first call.
 
@@ -98,6 +98,7 @@ def session_files(
         user: name of the account.
         password: its password.
         ca: file with the certificate of the cluster's authority; empty: that of NYALA_CA, or a noted one.
+        login: join addresses of masters, "host:port,..."; empty: those of NYALA_LOGIN, or those known.
 
     Raises:
         InvalidArgument: the authority is not known, so that the password is not sent.
@@ -109,7 +110,9 @@ def session_files(
     with _lock:
         found = _sessions.get(key)
         if found is None or found.proof != proof:
-            trusted, addresses = _trusted(masters, ca), store.login_addresses(masters)
+            trusted = _trusted(masters, ca)
+            given = login or os.environ.get(LOGIN_VARIABLE, "")
+            addresses = store.login_addresses(masters, given)
             found = LoginSession(proof, lambda p: _run(exchange.log_in(addresses, trusted, p)))
             _sessions[key] = found
         return found.files

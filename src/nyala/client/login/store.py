@@ -103,6 +103,6 @@ def _above(master: str) -> str:
     if port + PORTS_ABOVE > LAST_PORT:
         raise InvalidArgument(
             f"the address of {master} at which users log in is not known; name the --join-address of a "
-            "master (--login HOST:PORT)"
+            "master (--login HOST:PORT, connect(login=...), or NYALA_LOGIN)"
         )
     return address_forms.join(host, port + PORTS_ABOVE)

@@ -10,14 +10,20 @@ import pytest
 import uvloop
 
 from nyala.client import credentials
-from nyala.client.login import session, store
+from nyala.client.login import session
 from nyala.client.login.exchange import Issued, Proof
 from nyala.client.login.session import LoginSession, session_files
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.security import known
 from nyala.security.authority import load
 from nyala.security.credentials import Credentials
-from nyala.security.files import CA_VARIABLE, PASSWORD_VARIABLE, USER_VARIABLE, VARIABLES
+from nyala.security.files import (
+    CA_VARIABLE,
+    LOGIN_VARIABLE,
+    PASSWORD_VARIABLE,
+    USER_VARIABLE,
+    VARIABLES,
+)
 from nyala.security.identity import identity_of_pem
 from nyala.security.principal import AccessRole
 from nyala.security.signing_request import new_request, public_key_of
@@ -35,7 +41,7 @@ def nothing_noted(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(session, "_sessions", {})
     monkeypatch.setattr(credentials, "_given", {})
-    for variable in (*VARIABLES, USER_VARIABLE, PASSWORD_VARIABLE):
+    for variable in (*VARIABLES, USER_VARIABLE, PASSWORD_VARIABLE, LOGIN_VARIABLE):
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -115,7 +121,7 @@ def port():
 def test_password_is_not_sent_before_the_authority_is_known(monkeypatch):
     masters = ["127.0.0.1:7051"]
     with port() as (address, requests):
-        monkeypatch.setattr(store, "login_addresses", lambda masters: [address])
+        monkeypatch.setenv(LOGIN_VARIABLE, address)
         with pytest.raises(InvalidArgument, match="the password was not sent"):
             session_files(masters, "ann", "correct horse battery")
         assert requests == []
@@ -135,7 +141,7 @@ def test_client_without_arguments_logs_in_as_the_environment_says(monkeypatch):
     known.record([masters], server_files())
     assert files_for(masters) == server_files()
     with port() as (address, _):
-        monkeypatch.setattr(store, "login_addresses", lambda masters: [address])
+        monkeypatch.setenv(LOGIN_VARIABLE, address)
         monkeypatch.setenv(USER_VARIABLE, "ann")
         assert files_for(masters) == server_files()
         monkeypatch.setenv(PASSWORD_VARIABLE, "correct horse battery")
@@ -153,3 +159,18 @@ def test_user_and_password_belong_together_and_come_without_a_certificate(given)
     user, password, cert = given
     with pytest.raises(InvalidArgument, match="belong together"):
         credentials.given_files("127.0.0.1:7051", None, cert, None, user, password)
+
+
+def test_client_logs_in_at_the_address_given_before_that_of_the_environment(monkeypatch):
+    monkeypatch.setenv(LOGIN_VARIABLE, "127.0.0.1:1")
+    ca, word = server_files().ca, "correct horse battery"
+    with port() as (address, requests):
+        found = credentials.given_files("127.0.0.1:7051", ca, None, None, "ann", word, address)
+    assert found is not None
+    assert len(requests) == 1
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+        credentials.given_files("127.0.0.1:7151", ca, None, None, "ann", word)
+    with pytest.raises(InvalidArgument, match="give these too"):
+        credentials.given_files("127.0.0.1:7051", ca, None, None, None, None, address)
+    with pytest.raises(InvalidArgument):
+        credentials.given_files("127.0.0.1:7251", ca, None, None, "ann", word, "nowhere")
