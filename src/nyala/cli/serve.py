@@ -180,7 +180,7 @@ async def _serve(
     directory: str,
 ) -> None:
     credentials = network.credentials
-    limits = RpcLimits(unread_ms=options.reader_silent_ms)
+    limits = _limits(options)
     rpc = GrpcRpc(limits, credentials)
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()
@@ -230,6 +230,15 @@ async def _serve(
     finally:
         for close in reversed(closing):
             await close()
+
+
+def _limits(options: Options) -> RpcLimits:
+    """Return the limits of the public port."""
+    return RpcLimits(
+        unread_ms=options.reader_silent_ms,
+        user_calls_max=options.user_calls_max,
+        user_streams_max=options.user_streams_max,
+    )
 
 
 async def _wait_for_stop(server: ServerProcess) -> None:
