@@ -188,7 +188,7 @@ async def _serve(
     keys: Keyring | None,
 ) -> None:
     credentials = network.credentials
-    limits = RpcLimits(unread_ms=options.reader_silent_ms)
+    limits = _limits(options)
     rpc = GrpcRpc(limits, credentials)
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()
@@ -257,6 +257,15 @@ def _upkeep(
 
     authorities = AuthorityUpkeep(env, credentials, reporting, keys)
     return CertificateUpkeep(env, credentials, directory, server.master_addresses, authorities)
+
+
+def _limits(options: Options) -> RpcLimits:
+    """Return the limits of the public port."""
+    return RpcLimits(
+        unread_ms=options.reader_silent_ms,
+        user_calls_max=options.user_calls_max,
+        user_streams_max=options.user_streams_max,
+    )
 
 
 async def _wait_for_stop(server: ServerProcess) -> None:

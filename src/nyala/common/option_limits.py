@@ -268,4 +268,21 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         description="Path of the file, on each master, of the issuers whose tokens (JWT) log users in.",
     ),
     "compute_threads": _number(1, 256, "Threads for flushes, compactions and scans."),
+    # ---- shares of each user
+    "user_scans_max": _number(
+        1,
+        1_000_000,
+        "Concurrent scans of one user on one tablet server; further ones are throttled.",
+    ),
+    "user_write_bytes": _number(
+        1,
+        1024 * GIB,
+        "Writes in flight of one user on one tablet server; further ones are throttled.",
+    ),
+    "user_calls_max": _number(
+        1, 1_000_000, "Calls in flight of one user at one public port; further ones are throttled."
+    ),
+    "user_streams_max": _number(
+        1, 1024, "Connections of one user to one stream port; further ones are throttled."
+    ),
 }

@@ -131,6 +131,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     jwt_issuers: str = ""
     compute_threads: int = 2
 
+    # ---- shares of each user
+    user_scans_max: int = 800
+    user_write_bytes: int = 192 * MIB
+    user_calls_max: int = 4096
+    user_streams_max: int = 768
+
     def __post_init__(self) -> None:
         _check_sizes(self)
         if self.raft_heartbeat_ms >= self.election_timeout_ms:

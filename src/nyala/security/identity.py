@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from nyala.common.errors import Unauthenticated
-from nyala.security.principal import Principal, principal_of
+from nyala.security.principal import AccessRole, Principal, principal_of
 
 BACKDATED_S = 300
 """Certificates are valid from this time before they are issued, in seconds, for clocks that differ."""
@@ -52,6 +52,14 @@ _epoch_s = lru_cache(maxsize=KEPT)(ssl.cert_time_to_seconds)
 
 CALLER: contextvars.ContextVar[PeerIdentity | None] = contextvars.ContextVar("caller", default=None)
 """Caller of the method that this task answers; None: the server has no credentials."""
+
+
+def user_name() -> str:
+    """Return the user who called the method that this task answers; empty: a server, or unknown."""
+    caller = CALLER.get()
+    if caller is None or caller.principal.role is AccessRole.SERVER:
+        return ""
+    return caller.principal.name
 
 
 @lru_cache(maxsize=KEPT)

@@ -14,6 +14,8 @@ import pyarrow as pa
 from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
+from nyala.security.identity import user_name
+from nyala.security.limits.shares import Shares
 from nyala.tserver.scanners import Scanners
 from nyala.tserver.write_path import WritePath
 from nyala.wire import flight, methods, status
@@ -29,10 +31,18 @@ KEEPALIVE_MS = 5_000
 
 
 class FlightService:
-    """Handlers of Arrow Flight on a tablet server. Used on the event loop only."""
+    """Handlers of Arrow Flight on a tablet server. Used on the event loop only.
 
-    def __init__(self, env: Env, writes: WritePath, scanners: Scanners) -> None:
+    Args:
+        env: tasks.
+        writes: executes batches.
+        scanners: run scans.
+        scans: shares of users in the open scans.
+    """
+
+    def __init__(self, env: Env, writes: WritePath, scanners: Scanners, scans: Shares) -> None:
         self._env = env
+        self._scans = scans
         self._writes = writes
         self._scanners = scanners
 
@@ -49,8 +59,9 @@ class FlightService:
             raise InvalidArgument(
                 f"the ticket is not a nyala.v1.ScanToken: {err}; make it with the client's scan API"
             ) from err
-        async for data in _with_keepalives(self._scanners.run(token)):
-            yield data
+        with self._scans.hold(user_name()):
+            async for data in _with_keepalives(self._scanners.run(token)):
+                yield data
 
     async def do_put(
         self, requests: AsyncIterator[FlightData]

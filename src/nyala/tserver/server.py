@@ -24,6 +24,7 @@ from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
 from nyala.security.tables.grants import TableRef
 from nyala.tserver.address_overrides import AddressOverrides
+from nyala.tserver.caller_shares import CallerShares
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.compaction_scheduler import CompactionScheduler
 from nyala.tserver.config import TabletServerConfig
@@ -84,11 +85,12 @@ def _data_plane(
     resident: JournalMemory,
     uuid: ServerUuid,
     options: Options,
+    shares: CallerShares,
 ) -> Handlers:
     """Return the handlers of reads and writes, of tables and journals."""
     memory = tablets.host.memory
-    writes = WritePath(env, tablets, memory, options)
-    flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans))
+    writes = WritePath(env, tablets, memory, options, shares.writes)
+    flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans), shares.scans)
     gets, sums = PointReads(env, tablets, options), Checksums(env, tablets, options)
     splits, waits = Splits(env, tablets), ChangeWaits(env, tablets)
     journals = JournalService(env, tablets, memory, resident, options)
@@ -196,7 +198,8 @@ class TabletServer:
         shown = TabletMetrics(tablets, flushes, compactions, holds, self._env.clock)
         self._running = _Running(host, tablets, shown)
         self._running.shown.expose(self.metrics)
-        data = _data_plane(self._env, tablets, scans, resident, self.uuid, options)
+        shares = CallerShares(options, self.metrics)
+        data = _data_plane(self._env, tablets, scans, resident, self.uuid, options, shares)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
         transactions = TransactionTablets(self._env, tablets, self.fence, options)
         self._gate.open({**control, **data, **transactions.handlers()})

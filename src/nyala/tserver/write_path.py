@@ -26,6 +26,8 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.replica.status import WriteOutcome
+from nyala.security.identity import user_name
+from nyala.security.limits.shares import Shares
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
@@ -41,9 +43,25 @@ CLIENT_ID_BYTES = 16
 
 
 class WritePath:
-    """Executes batches of clients. Used on the event loop only."""
+    """Executes batches of clients. Used on the event loop only.
 
-    def __init__(self, env: Env, tablets: Tablets, memory: MemoryTracker, options: Options) -> None:
+    Args:
+        env: lanes.
+        tablets: tablets of this server.
+        memory: memory tracker of the process.
+        options: limits and deadlines.
+        shares: of each user in the bytes in flight.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        tablets: Tablets,
+        memory: MemoryTracker,
+        options: Options,
+        shares: Shares,
+    ) -> None:
+        self._shares = shares
         self._env = env
         self._tablets = tablets
         self._memory = memory
@@ -84,7 +102,7 @@ class WritePath:
         # A follower redirects to the leader, so its own memory limit does not apply.
         if hosted.replica.is_leader:
             self._memory.check(size)
-        with self._memory.hold(MemoryPart.WRITES, size):
+        with self._shares.hold(user_name(), size), self._memory.hold(MemoryPart.WRITES, size):
             payload = await self._encoded(hosted, header, stream_schema, data)
             if header.HasField("stage"):
                 return await self._staging.stage(hosted, header, payload)

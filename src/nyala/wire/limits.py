@@ -37,6 +37,8 @@ class RpcLimits:
         resolve_again_ms: time after which a name whose address failed is resolved again.
         queued_bytes: of a client: received bytes of all its streams that no call has consumed, above which
             nothing is read from their connections; one message of each stream always has room.
+        user_calls_max: of a server: calls in flight of one user.
+        user_streams_max: of a server: connections of one user to the stream port.
     """
 
     message_bytes: int = MESSAGE_BYTES
@@ -50,6 +52,8 @@ class RpcLimits:
     handshake_ms: int = 5_000
     resolve_again_ms: int = 1_000
     queued_bytes: int = 8 * MIB
+    user_calls_max: int = 4096
+    user_streams_max: int = 768
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:

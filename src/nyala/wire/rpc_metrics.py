@@ -26,6 +26,14 @@ class RpcMetrics:
             registry=registry, buckets=_BUCKETS_S,
         )  # fmt: skip
         self._active = Gauge("nyala_rpc_active", "Calls in flight.", registry=registry)
+        self._refused = Counter(
+            "nyala_rpc_user_refusals", "Calls and streams refused since a user has its share.", ["what"],
+            registry=registry,
+        )  # fmt: skip
+
+    def refused(self, what: str) -> None:
+        """Count a refusal of a caller that has its share of a resource."""
+        self._refused.labels(what).inc()
 
     def begin(self) -> int:
         """Record the start of a call; return its start in monotonic microseconds."""

@@ -21,7 +21,8 @@ from nyala.env.request_stream import responses_to
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security import policy
 from nyala.security.credentials import Credentials
-from nyala.security.identity import CALLER
+from nyala.security.identity import CALLER, user_name
+from nyala.security.limits.shares import Shares
 from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
 from nyala.wire.rpc_metrics import RpcMetrics
@@ -65,6 +66,9 @@ class GrpcServer:
         self._credentials = credentials
         calls = CallServer(handlers, self._limits.message_bytes, metrics)
         served = {**handlers, methods.CALL: calls.call}
+        self._calls = Shares(
+            "calls in flight", self._limits.user_calls_max, "user_calls_max", self._count_refused
+        )
         self._streams = StreamServer(served, self._limits, metrics, credentials, self._access)
         self._handlers = {**served, methods.FIND_STREAMS: self._streams.find}
         if credentials is not None:
@@ -74,6 +78,10 @@ class GrpcServer:
         self._health = health.aio.HealthServicer()
         self.address = address
         """Listen address; with the actual port once started."""
+
+    def _count_refused(self) -> None:
+        if self._metrics is not None:
+            self._metrics.refused("calls")
 
     async def start(self) -> str:
         """Bind and serve; return the address.
@@ -160,6 +168,7 @@ class GrpcServer:
             self._credentials,
             self._audit,
             self._access,
+            self._calls,
         )
         if method.shape is Shape.UNARY:
             return grpc.unary_unary_rpc_method_handler(call.unary)
@@ -194,7 +203,9 @@ class _Call:
         credentials: Credentials | None,
         audit: Audit | None,
         access: TableAccess | None,
+        calls: Shares,
     ) -> None:
+        self._calls = calls
         self._audit = audit
         self._access = access
         self._method = method
@@ -207,17 +218,19 @@ class _Call:
         async def answer() -> bytes:
             handler = await self._permitted(context)
             request = self._method.decode_request(raw)
-            if self._audit is None or self._method.path not in policy.AUDITED:
-                return self._encode(await cast("Awaitable[Any]", handler(request)))
-            async with audited(self._audit, self._method.path, request):
-                return self._encode(await cast("Awaitable[Any]", handler(request)))
+            with self._calls.hold(user_name()):
+                if self._audit is None or self._method.path not in policy.AUDITED:
+                    return self._encode(await cast("Awaitable[Any]", handler(request)))
+                async with audited(self._audit, self._method.path, request):
+                    return self._encode(await cast("Awaitable[Any]", handler(request)))
 
         return cast("bytes", await self._guard(answer(), context))
 
     async def server_stream(self, raw: bytes, context: Any) -> None:
         async def answer() -> None:
             handler = await self._permitted(context)
-            await self._send(handler(self._method.decode_request(raw)), context)
+            with self._calls.hold(user_name()):
+                await self._send(handler(self._method.decode_request(raw)), context)
 
         await self._guard(answer(), context)
 
@@ -230,7 +243,8 @@ class _Call:
             handler = await self._permitted(context)
             if self._method.shape is Shape.REQUEST_STREAM:
                 handler = partial(responses_to, handler)
-            await self._send(handler(requests()), context)
+            with self._calls.hold(user_name()):
+                await self._send(handler(requests()), context)
 
         await self._guard(answer(), context)
 

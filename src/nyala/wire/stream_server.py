@@ -15,7 +15,9 @@ from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, TooLarge, 
 from nyala.env.clock import system_random
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security.credentials import Credentials
-from nyala.security.identity import PeerIdentity
+from nyala.security.identity import CALLER, PeerIdentity
+from nyala.security.limits.shares import Shares
+from nyala.security.principal import AccessRole
 from nyala.wire import status
 from nyala.wire.connection import Listener
 from nyala.wire.flight_data import join, split
@@ -68,6 +70,12 @@ class StreamServer:
         self.slabs = Slabs()
         self.connections: Listener[ServerStream] = Listener("stream port", CONNECTIONS, credentials)
         self.idle: dict[ServerStream, None] = {}
+        self.shares = Shares(
+            "connections to the stream port",
+            limits.user_streams_max,
+            "user_streams_max",
+            self._count,
+        )
         self.reuse = credentials is not None
         self._port = 0
 
@@ -100,12 +108,50 @@ class StreamServer:
             self.connections.remove(oldest)
         return self.connections.admit(connection, transport)
 
+    def enter_share(self, stream: "ServerStream", transport: asyncio.BaseTransport) -> None:
+        """Count a connection for its user, in the place of an idle one of the same user if needed.
+
+        Args:
+            stream: the connection.
+            transport: its transport.
+
+        Raises:
+            Throttled: the user has its share of connections.
+            Unauthenticated: the certificate is no user's or server's, or was revoked.
+        """
+        caller = _caller(transport, self.connections.credentials)
+        if caller is None or caller.principal.role is AccessRole.SERVER:
+            return
+        user = caller.principal.name
+        idle = [s for s in self.idle if s.user == user]
+        if idle and self.shares.used(user) >= self.limits.user_streams_max:
+            idle[0].fail(Unavailable("its user needs the place of this idle connection"))
+            self.leave_share(idle[0])
+            self.idle.pop(idle[0], None)
+        self.shares.take(user)
+        stream.user = user
+
+    def leave_share(self, stream: "ServerStream") -> None:
+        """Count a connection for its user no more."""
+        if stream.user:
+            self.shares.release(stream.user)
+            stream.user = ""
+
+    def _count(self) -> None:
+        if self.metrics is not None:
+            self.metrics.refused("streams")
+
 
 class ServerStream(StreamEnd):
-    """One accepted connection: an OPEN, then the frames of one stream; perhaps again."""
+    """One accepted connection: an OPEN, then the frames of one stream; perhaps again.
+
+    Attributes:
+        user: whose share of connections it is counted in; empty: in none.
+    """
 
     def __init__(self, server: StreamServer) -> None:
         super().__init__(server.limits.message_bytes, server.slabs)
+        self.user = ""
         self._server = server
         self._task: asyncio.Task[None] | None = None
         self._request_server: RequestStreamServer | None = None
@@ -123,6 +169,11 @@ class ServerStream(StreamEnd):
                     "have ended, or read with fewer concurrent clients"
                 )
             )
+            return
+        try:
+            self._server.enter_share(self, transport)
+        except NyalaError as err:
+            self._send_end(err)
             return
         self._await_open(OPEN_S)
 
@@ -142,6 +193,7 @@ class ServerStream(StreamEnd):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the handler: the client has disconnected."""
         super().connection_lost(exc)
+        self._server.leave_share(self)
         self._server.idle.pop(self, None)
         if self._open_timer is not None:
             self._open_timer.cancel()
@@ -176,7 +228,9 @@ class ServerStream(StreamEnd):
             and method.shape is Shape.REQUEST_STREAM
         ):
             try:
-                handler = self._handler(method)
+                handler = self._handler(
+                    method, _caller(self._transport, self._server.connections.credentials)
+                )
             except NyalaError as err:
                 self._send_end(err)
                 return
@@ -185,17 +239,12 @@ class ServerStream(StreamEnd):
         work = self._serve(ticket, method)
         self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
 
-    def _handler(self, method: Method) -> Any:
+    def _handler(self, method: Method, caller: PeerIdentity | None) -> Any:
         """Return the handler of a method for the caller of this connection.
 
         Raises:
-            Unauthenticated, Forbidden: the caller may not call it.
+            Forbidden: the caller may not call it.
         """
-        caller: PeerIdentity | None = None
-        credentials = self._server.connections.credentials
-        if credentials is not None:
-            assert self._transport is not None
-            caller = identity_of_connection(self._transport, credentials)
         return checked(method, self._server.handlers[method], caller, self._server.access)
 
     def _send_end(self, failure: NyalaError | None) -> None:
@@ -250,7 +299,9 @@ class ServerStream(StreamEnd):
             self._send_end(failure)
 
     async def _answer(self, method: Method, path: str) -> None:
-        handler = self._handler(method)
+        caller = _caller(self._transport, self._server.connections.credentials)
+        CALLER.set(caller)  # in the task of this stream
+        handler = self._handler(method, caller)
         requests = self._requests(method)
         if method.shape is Shape.BIDI:
             responses = handler(requests)
@@ -281,3 +332,19 @@ class ServerStream(StreamEnd):
             raise Corrupt(
                 f"a frame {frame.kind.name} follows a stream's messages, and only END may"
             )
+
+
+def _caller(
+    transport: asyncio.BaseTransport | None, credentials: Credentials | None
+) -> PeerIdentity | None:
+    """Return the other end of a connection; None: the server has no credentials.
+
+    Raises:
+        Unauthenticated: its certificate is no user's or server's, or was revoked.
+        Unavailable: the connection was lost.
+    """
+    if credentials is None:
+        return None
+    if transport is None:
+        raise Unavailable("the connection was lost")
+    return identity_of_connection(transport, credentials)

@@ -43,7 +43,7 @@ def at(scenario):
     uvloop.run(run())
 
 
-def form(address):
+def form(address: str) -> tuple[str, str]:
     """Return the cookie and the token of a new form."""
     page = ask(address, "/login")
     assert page.status == 200

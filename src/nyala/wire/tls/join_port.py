@@ -12,8 +12,9 @@ import os
 from collections.abc import Awaitable, Callable
 
 from nyala.common import addresses
-from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.common.errors import InvalidArgument, NyalaError, Throttled
 from nyala.security.credentials import Credentials
+from nyala.security.limits.shares import Shares
 from nyala.wire import status
 from nyala.wire.connection import HANDSHAKE_S
 from nyala.wire.proto import access_pb2 as pb
@@ -22,6 +23,8 @@ from nyala.wire.tls import join_frames
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
+MAX_OF_HOST = 16
+"""Connections of one address at a time, so that others can log in."""
 
 
 class JoinPort:
@@ -40,6 +43,7 @@ class JoinPort:
         self._credentials = credentials
         self._join = join
         self._open = 0
+        self._hosts = Shares("connections to the join port", MAX_OF_HOST, "a fixed limit")
         self._server: asyncio.Server | None = None
 
     async def listen(self, address: str) -> str:
@@ -69,13 +73,11 @@ class JoinPort:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
+        host = str(writer.get_extra_info("peername")[0])
         try:
             if self._open <= MAX_CONNECTIONS:
                 async with asyncio.timeout(join_frames.EXCHANGE_S):
-                    request = await join_frames.receive_request(reader)
-                    if request.HasField("login"):
-                        request.login.peer_host = str(writer.get_extra_info("peername")[0])
-                    await join_frames.send(writer, await self._answer(request))
+                    await self._exchange(reader, writer, host)
         except (OSError, asyncio.IncompleteReadError, NyalaError) as err:  # TimeoutError is one
             log.info("join port: a connection was closed: %s", err)
         finally:
@@ -83,6 +85,20 @@ class JoinPort:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
+    ) -> None:
+        """Answer the request of a connection from an address."""
+        try:
+            with self._hosts.hold(host):
+                request = await join_frames.receive_request(reader)
+                if request.HasField("login"):
+                    request.login.peer_host = host
+                await join_frames.send(writer, await self._answer(request))
+        except Throttled as err:
+            await join_frames.send(writer, pb.JoinResponse(error=status.to_proto(err)))
+            raise
 
     async def _answer(self, request: pb.JoinRequest) -> pb.JoinResponse:
         if not request.csr:

@@ -10,6 +10,7 @@ from nyala.admin.fencing import Fence, OrderFence
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env, system_env
+from nyala.security.limits.shares import Shares
 from nyala.tserver import flight_service
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.heartbeater import Heartbeater, Reporter
@@ -17,6 +18,8 @@ from nyala.wire import flight
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
+
+SHARES = Shares("open scans", 9, "user_scans_max")
 
 SCHEMA = pa.schema([pa.field("n", pa.int64())])
 BATCH = pa.record_batch([pa.array([1, 2])], schema=SCHEMA)
@@ -62,7 +65,7 @@ def test_long_computing_scan_sends_keepalives(monkeypatch):
                 await ready.wait()
                 yield flight.batch_data(BATCH)
 
-        service = FlightService(env, None, SlowScanners())  # type: ignore[arg-type]
+        service = FlightService(env, None, SlowScanners(), SHARES)  # type: ignore[arg-type]
         scan = service.do_get(flight_pb2.Ticket())
         assert flight.read_schema((await anext(scan)).header) == SCHEMA
         for _ in range(3):
@@ -87,7 +90,7 @@ def test_error_during_scan_is_raised_and_scan_closed():
                 finally:
                     seen.append("closed")
 
-        service = FlightService(env, None, FailingScanners())  # type: ignore[arg-type]
+        service = FlightService(env, None, FailingScanners(), SHARES)  # type: ignore[arg-type]
         with pytest.raises(NotFound, match="gone"):
             async for _ in service.do_get(flight_pb2.Ticket()):
                 pass
@@ -107,7 +110,7 @@ def test_internal_error_in_batch_is_answered():
             header = pb.WriteHeader(tablet_id="t", request=7)
             yield flight.batch_data(BATCH, header.SerializeToString())
 
-        service = FlightService(env, FailingWrites(), None)  # type: ignore[arg-type]
+        service = FlightService(env, FailingWrites(), None, SHARES)  # type: ignore[arg-type]
         answers = [a async for a in service.do_put(requests())]
         return pb.WriteResult.FromString(answers[0].app_metadata)
 

@@ -1,0 +1,1 @@
+"""Bounds of what each caller may use of a server."""
