@@ -1,6 +1,7 @@
 """Runs one server process: sockets, signals and web port of a `Master` or a `TabletServer`."""
 
 import asyncio
+import gc
 import contextlib
 import gc
 import logging
@@ -233,6 +234,8 @@ async def _serve(
         log.info("%s %s serves on %s", role, server.uuid, addresses.public)
         if credentials is None:
             log.info("without certificates: all users of this machine may read and change the data")
+        gc.collect()
+        gc.freeze()  # collections do not visit what lives as long as the process
         await _wait_for_stop(server)
         log.info("stopping")
     finally:
