@@ -1,7 +1,6 @@
 """Runs one server process: sockets, signals and web port of a `Master` or a `TabletServer`."""
 
 import asyncio
-import gc
 import contextlib
 import gc
 import logging
