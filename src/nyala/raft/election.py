@@ -31,6 +31,7 @@ def campaign(core: RaftCore, *, pre: bool, override: bool = False) -> None:
         override: ordered by the leader, so that voters ignore leader stickiness.
     """
     assert core.may_campaign, f"{core.uuid} may not stand in {core.configs.active}"
+    assert override or not core.promise_ticks, f"{core.uuid} has promised not to stand"
     if pre:
         core.become_pre_candidate()
         core.votes[core.uuid] = True

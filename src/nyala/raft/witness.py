@@ -26,8 +26,8 @@ def on_refusal(core: RaftCore, message: VoteReply) -> None:
 
 
 def _wants(core: RaftCore) -> bool:
-    """Return whether there is no leader, and this member may campaign."""
-    idle = core.state in (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE)
+    """Return whether there is no leader, and this member may campaign now."""
+    idle = core.state in (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE) and not core.promise_ticks
     return idle and core.leader is None and core.may_campaign
 
 

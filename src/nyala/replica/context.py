@@ -22,6 +22,8 @@ from nyala.wal.log import Wal
 
 STALL_MS = 100
 """Delay of a tick from which on it is counted as a stall of the event loop, in milliseconds."""
+TIMER_EARLY_MS = 1
+"""Milliseconds by which a timer of the event loop, and so a tick, may be early: it counts whole ones."""
 
 
 class Counters:
@@ -126,6 +128,9 @@ class ReplicaContext:
 
 def raft_options(options: Options) -> RaftOptions:
     """Return the options of a Raft node: times in ticks, rounded up."""
+    tick_ms, lease_ms = options.raft_tick_ms, options.read_lease_ms
+    promise_ticks = _ticks(lease_ms, tick_ms) + 1 if lease_ms else 0  # the first may come at once
+    shortest_ms = max(1, tick_ms - TIMER_EARLY_MS)
     return RaftOptions(
         election_ticks=_ticks(options.election_timeout_ms, options.raft_tick_ms),
         heartbeat_ticks=_ticks(options.raft_heartbeat_ms, options.raft_tick_ms),
@@ -134,16 +139,11 @@ def raft_options(options: Options) -> RaftOptions:
         cache_bytes=options.raft_cache_bytes,
         quiesce_heartbeats=-(-options.raft_quiesce_ms // options.raft_heartbeat_ms),
         eager=True,
-        promise_ms=options.read_lease_ms,
-        promise_ticks=_lasting_ticks(options.read_lease_ms, options.raft_tick_ms),
-        restart_ticks=_lasting_ticks(READ_LEASE_MAX_MS, options.raft_tick_ms),
+        promise_ms=max(0, min(lease_ms, (promise_ticks - 1) * (tick_ms - TIMER_EARLY_MS))),
+        promise_ticks=promise_ticks,
+        restart_ticks=_ticks(READ_LEASE_MAX_MS, shortest_ms) + 1,
     )
 
 
 def _ticks(time_ms: int, tick_ms: int) -> int:
     return max(1, -(-time_ms // tick_ms))
-
-
-def _lasting_ticks(time_ms: int, tick_ms: int) -> int:
-    """Return a number of ticks that last at least as long, if the first one comes at once."""
-    return -(-time_ms // tick_ms) + 1 if time_ms else 0

@@ -4,7 +4,16 @@ from nyala.common.ids import OpId
 from nyala.raft import reads
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
-from nyala.raft.messages import AppendEntries, AppendReply, RequestVote, TimeoutNow, VoteReply
+from nyala.raft.messages import (
+    AppendEntries,
+    AppendReply,
+    Entry,
+    EntryKind,
+    RequestVote,
+    Suffix,
+    TimeoutNow,
+    VoteReply,
+)
 from nyala.raft.options import RaftOptions
 from tests.unit.raft.support.raft_quiescence import IDLE, ONE, THREE, TWO, Group
 
@@ -124,6 +133,24 @@ def test_promise_holds_in_later_terms():
     assert granted(group, request(group, THREE, TWO, pre=False, term=6)) == []
     group.tick("2", PROMISE)
     assert granted(group, request(group, THREE, TWO, pre=False, term=6)) == [True]
+
+
+def test_late_suffix_of_a_witness_breaks_no_promise():
+    """It arrives at a member that knows no leader of its term, but had one a moment ago."""
+    group = Group(uuids="12", witnesses="3", options=LEASE)
+    group.elect("1")
+    group.heartbeat("1")
+    group.deliver(VoteReply(sender=THREE, to=TWO, term=5, granted=False))
+    assert (group["2"].term, group["2"].leader) == (5, None)
+    core = group["2"].core
+    entry = Entry(OpId(2, core.log.last.index + 1), core.log.last_stamp + 1, EntryKind.NOOP)
+    group.network.clear()
+    group.deliver(
+        Suffix(
+            sender=THREE, to=TWO, term=5, previous=core.log.last, entries=(entry,), last=entry.id
+        )
+    )
+    assert not any(isinstance(m, RequestVote) for m in group.network)
 
 
 def test_restarted_member_takes_part_in_no_election_for_a_while():

@@ -112,14 +112,21 @@ def test_renewal_is_due_once_after_half_of_the_lease():
 @pytest.mark.parametrize("tick_ms", [1, 7, 50, 80, 400])
 @pytest.mark.parametrize("lease_ms", [1, 50, 100, READ_LEASE_MAX_MS])
 def test_promise_lasts_longer_than_lease_at_rates_of_ten_per_cent(tick_ms, lease_ms):
-    """The follower's clock is fast, its first tick comes at once; the leader's clock is slow."""
+    """The follower's clock is fast, its ticks come early, the first one at once; the leader's is slow."""
     lease, _, clock = lease_of_leader(lease_ms)
-    lease.confirmed(ReadConfirmed(lease.join_round(0), 1, lease_ms))
     options = raft_options(Options(read_lease_ms=lease_ms, raft_tick_ms=tick_ms))
+    assert options.promise_ms <= lease_ms
+    lease.confirmed(ReadConfirmed(lease.join_round(0), 1, options.promise_ms))
     for ticks in (options.promise_ticks, options.restart_ticks):
-        promise_us = (ticks - 1) * tick_ms * 1000 / 1.1
+        promise_us = (ticks - 1) * (tick_ms - 1) * 1000 / 1.1
         clock.now_us = 1_000_000 + int(promise_us * 0.9)
         assert not lease.holds(), f"{ticks} ticks of {tick_ms} ms"
+
+
+def test_default_promise_is_what_the_ticks_ensure():
+    options = raft_options(Options())
+    assert (options.promise_ms, options.promise_ticks, options.restart_ticks) == (98, 3, 7)
+    assert options.restart_ticks < options.election_ticks, "a restart delays no election"
 
 
 def test_without_the_option_nothing_is_promised():
