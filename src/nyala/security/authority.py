@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from nyala.common.errors import AlreadyPresent, Corrupt, InvalidArgument, NotFound
+from nyala.security.files import CA_KEY
 from nyala.security.identity import BACKDATED_S
 from nyala.security.principal import SCHEME, AccessRole, Principal, check_name
 
 CA_CERTIFICATE = "ca.crt"
-CA_KEY = "ca.key"
 CA_LINKS = "ca.links"
 """File with the links of an authority that replaced another one (`Authority`)."""
 AUTHORITY_NAME = "next"

@@ -10,6 +10,7 @@ CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "NYALA_CA", "NYALA_CERT", "NYALA_KEY"
 USER_VARIABLE, PASSWORD_VARIABLE = "NYALA_USER", "NYALA_PASSWORD"
 LOGIN_VARIABLE = "NYALA_LOGIN"
 """Variable with the join addresses of masters, at which users log in."""
+CA_KEY = "ca.key"
 CERTS, SERVER_FILE = "certs", "server.pem"
 """Folder in the data directory of a server that joined, and its file of certificate and key."""
 VARIABLES = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE)

@@ -7,7 +7,6 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument
 from nyala.security.authority import (
     CA_CERTIFICATE,
     CA_DAYS,
-    CA_KEY,
     DAYS,
     Authority,
     create,
@@ -16,7 +15,7 @@ from nyala.security.authority import (
     private_folder,
     write_private,
 )
-from nyala.security.files import SERVER_FILE, CredentialFiles
+from nyala.security.files import CA_KEY, SERVER_FILE, CredentialFiles
 from nyala.security.principal import AccessRole
 
 ADMIN = "admin"

@@ -1,6 +1,7 @@
 """The data source `nyala` of PySpark's Python Data Source API.
 
-Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the driver's environment).
+Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the driver's environment), and `ca`,
+`cert` and `key` (files on the driver's machine, whose contents tasks get).
 Of reads: `columns` (names, by commas; empty: rows without values), `where` (rows wanted, in the language of
 `Table.scan`), `at` (a hybrid time; default: one snapshot, taken by `load()`), `hold_s` (seconds for which
 that snapshot stays readable; default 3600), `split_bytes` (about what one partition reads; default: a
@@ -12,12 +13,14 @@ would get the rows of an earlier filter.
 """
 
 import sys
+from typing import TypeVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BooleanType, DoubleType, FloatType, StructField, StructType
 
 from nyala.common.errors import InvalidArgument
+from nyala.spark.carried import carried
 from nyala.spark.clients import process_client
 from nyala.spark.options import flag, hold_s, split, split_bytes, where
 from nyala.spark.reader import PlainReader, PushingReader, ReadOptions, print_snapshot
@@ -28,6 +31,7 @@ from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.stream import StreamTableWriter
 from nyala.spark.writes.writer import TableWriter
 
+T = TypeVar("T")
 ROW_COLUMN = "_row"
 """The only column of a frame that is read without columns; it is always null."""
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -55,6 +59,7 @@ class NyalaSource(DataSource):
         name, masters = where(self.options)
         names = None if self._counts() else self.options.get("columns")
         lives_s = hold_s(self.options)
+        carried(self.options, masters)
         table = process_client(masters).table(name)
         scan = table.scan(columns=split(names) if names else None, at=self._asked_at() or None)
         if not self._asked_at():
@@ -73,6 +78,7 @@ class NyalaSource(DataSource):
     def _stream_schema(self) -> StructType:
         """Return the columns of a stream. Spark does not tell for what it asks: `starting` does."""
         options = StreamOptions.of(self.options)
+        carried(self.options, options.masters)
         table = process_client(options.masters).table(options.table)
         changes = table.changes(0, columns=options.columns, where=options.where)
         check_columns(options.table, changes.schema)
@@ -106,18 +112,28 @@ class NyalaSource(DataSource):
             split_bytes=split_bytes(self.options),
         )
         pushing = flag(self.options, "pushdown", False) and offers_filters()
-        return PushingReader(options) if pushing else PlainReader(options)
+        return self._with_credentials(
+            PushingReader(options) if pushing else PlainReader(options), masters
+        )
+
+    def _with_credentials(self, made: T, masters: str) -> T:
+        """Return a reader or writer that brings the credentials of the options where it is unpickled."""
+        found = carried(self.options, masters)
+        if found is not None:
+            made.__dict__["carried"] = found
+        return made
 
     def streamReader(self, schema: StructType) -> TableStreamReader:
         """Return a reader of a snapshot and of the changes after it."""
-        return TableStreamReader(
-            StreamOptions.of(self.options), to_arrow_schema(schema, timezone="UTC")
-        )
+        options = StreamOptions.of(self.options)
+        made = TableStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
+        return self._with_credentials(made, options.masters)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for one job; with `overwrite` it replaces rows."""
         options = self._write_options(schema, overwrite)
-        return AtomicWriter(options) if options.atomic else TableWriter(options)
+        made = AtomicWriter(options) if options.atomic else TableWriter(options)
+        return self._with_credentials(made, options.masters)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTableWriter:
         """Return a writer of the batches of one query."""
@@ -126,10 +142,13 @@ class NyalaSource(DataSource):
                 'outputMode("complete") is not offered: a table is changed row by row; use "update" or '
                 '"append"'
             )
-        return StreamTableWriter.of(self._write_options(schema), self.options)
+        options = self._write_options(schema)
+        made = StreamTableWriter.of(options, self.options)
+        return self._with_credentials(made, options.masters)
 
     def _write_options(self, schema: StructType, overwrite: bool = False) -> WriteOptions:
         table, masters = where(self.options)
+        carried(self.options, masters)
         frame = to_arrow_schema(schema, timezone="UTC")
         return WriteOptions.of(table, masters, self.options, frame, overwrite=overwrite)
 

@@ -13,7 +13,8 @@ from nyala.spark.options import check_known, flag, hold_s, split, split_bytes, w
 STARTING = "starting"
 SPLIT_BYTES = 64 << 20
 NAMES = (
-    "columns", "hold_s", "masters", "max_rows_per_trigger", "net", "split_bytes", STARTING, "table", "where",
+    "ca", "cert", "columns", "hold_s", "key", "masters", "max_rows_per_trigger", "net", "split_bytes",
+    STARTING, "table", "where",
 )  # fmt: skip
 EXAMPLES = "snapshot, now, a hybrid time, or a time as 2026-01-31T12:00:00+00:00"
 

@@ -18,7 +18,7 @@ from nyala.datadir.instance import open_instance
 from nyala.env.files import SystemFiles
 from nyala.env.rpc import Method
 from nyala.security import known
-from nyala.security.files import CERTS, joined_files
+from nyala.security.files import CA_KEY, CERTS, joined_files
 from nyala.security.principal import server_name
 from nyala.testing import processes
 from nyala.testing.forkserver import ForkServer
@@ -103,9 +103,16 @@ def _certify(layout: Layout, server: ServerSpec) -> None:
         uuid = open_instance(files, server.dir, server.role, SystemRandom()).uuid
     finally:
         files.close()
-    certs, own = os.path.join(layout.dir, CERTS), os.path.join(server.dir, CERTS)
+    own = os.path.join(server.dir, CERTS)
     name, signs = server_name(server.role, uuid), server.role == "master"
-    issue.local_server(certs, own, name, _hosts(layout), signs=signs)
+    issue.local_server(_authority(layout), own, name, _hosts(layout), signs=signs)
+
+
+def _authority(layout: Layout) -> str:
+    """Return the folder of the authority: a master's if there is one, since it may have been replaced."""
+    masters = (os.path.join(s.dir, CERTS) for s in layout.servers if s.role == "master")
+    kept = (folder for folder in masters if os.path.exists(os.path.join(folder, CA_KEY)))
+    return next(kept, os.path.join(layout.dir, CERTS))
 
 
 def _note_credentials(layout: Layout) -> None:

@@ -118,6 +118,19 @@ def session_files(
         return found.files
 
 
+def login_of(masters: Sequence[str]) -> CredentialFiles | None:
+    """Return the files of a login of this process at a cluster; None: there is none.
+
+    Args:
+        masters: public addresses of masters; one of those that the login was made with is enough.
+    """
+    named = {address.strip() for address in masters}
+    with _lock:
+        found = (made for (known, _), made in _sessions.items() if known & named)
+        first = next(found, None)
+        return None if first is None else first.files
+
+
 def _trusted(masters: Sequence[str], ca: str) -> bytes:
     noted = known.noted(masters)
     file = ca or os.environ.get(CA_VARIABLE, "") or (noted.ca if noted else "")

@@ -36,10 +36,15 @@ def write(folder: Path, issued: Issued) -> CredentialFiles:
     private_folder(str(folder))
     write_private(folder / CA_CERTIFICATE, issued.ca)
     write_private(folder / USER_FILE, issued.certificate + issued.key)
-    pem = str(folder / USER_FILE)
-    files = CredentialFiles(str(folder / CA_CERTIFICATE), pem, pem)
+    files = files_in(folder)
     Credentials(files)
     return files
+
+
+def files_in(folder: Path) -> CredentialFiles:
+    """Return the paths of the files of a login in a folder."""
+    pem = str(folder / USER_FILE)
+    return CredentialFiles(str(folder / CA_CERTIFICATE), pem, pem)
 
 
 def keep(masters: Sequence[str], login: Sequence[str], issued: Issued) -> CredentialFiles:

@@ -12,12 +12,12 @@ from nyala.security import authority
 from nyala.security.authorities.bundle import key_id, parse, pem_of
 from nyala.security.authority import (
     CA_CERTIFICATE,
-    CA_KEY,
     CA_LINKS,
     Authority,
     key_pem,
     write_private,
 )
+from nyala.security.files import CA_KEY
 
 
 class Keyring:

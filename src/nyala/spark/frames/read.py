@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from nyala.client.checks import check_text
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.hybrid_time import as_stamp
+from nyala.spark.carried import login_options
 from nyala.spark.clients import process_client
 from nyala.spark.options import masters_of
 
@@ -42,6 +43,7 @@ def read(
     """
     check_text("table", table)
     options = {"table": table, "masters": masters_of(masters)}
+    options |= login_options(options["masters"])
     if columns is not None:
         options["columns"] = _list_of(columns)
     if where is not None:

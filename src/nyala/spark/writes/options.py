@@ -26,8 +26,8 @@ from nyala.spark.options import check_known, flag, split
 
 KIND_PREFIX = "kind."
 NAMES = (
-    "atomic", "job_id", "kind_column", "masters", "new_checkpoint", "op", "op_column", "query_name", "table",
-    "where",
+    "atomic", "ca", "cert", "job_id", "key", "kind_column", "masters", "new_checkpoint", "op", "op_column",
+    "query_name", "table", "where",
 )  # fmt: skip
 EVERY_ROW = "true"
 REPLACING = ("upsert", "upsert_ignore", "insert_ignore")
