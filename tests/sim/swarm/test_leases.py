@@ -5,6 +5,7 @@ Histories are checked for linearizability, and at each election no earlier leade
 
 import pytest
 
+from nyala.tserver import point_reads
 from tests.enough import enough
 from tests.sim.runs.scenario import ScenarioCluster, play
 from tests.sim.systems.cluster import SimCluster
@@ -85,14 +86,29 @@ class Events:
         running.network.heal()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("seed", range(1, 7))
-def test_look_ups_are_linearizable_with_rates_of_clocks_ten_per_cent_off(seed: int):
+def _run(seed: int, compute_us: float) -> None:
     def prepare(cluster: SimCluster) -> None:
         rng = seeded(seed, "rates")
         for server in cluster.servers:
             server.clock.drift_ppm = rng.choice([-RATE_PPM, 0, RATE_PPM])
+            server.delays.compute_us = compute_us
 
     cluster = play(lambda running: Events(running, seed).play(), seed, workers=6, prepare=prepare)
     print("elections", cluster.leases.elected, "acknowledged", cluster.history.acknowledged)
     enough(cluster.leases.elected > TURNS // 2, f"{cluster.leases.elected} elections")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_look_ups_are_linearizable_with_rates_of_clocks_ten_per_cent_off(seed: int):
+    _run(seed, compute_us=500)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(11, 15))
+def test_look_ups_are_linearizable_with_stops_between_check_and_read(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Rows are read in a lane, long after the lease was checked; processes are stopped in between."""
+    monkeypatch.setattr(point_reads, "BRIEF_REQUESTS", 1 << 60)
+    _run(seed, compute_us=40_000)

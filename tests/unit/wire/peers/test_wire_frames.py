@@ -37,7 +37,8 @@ message = st.one_of(
         commit=big, round=big, closed=stamp, retain_index=big, quiesce=st.booleans(),
     ),
     st.builds(
-        AppendReply, **ends, success=st.booleans(), match=big, hint=op, round=big, quiesce=st.booleans()
+        AppendReply, **ends, success=st.booleans(), match=big, hint=op, round=big, quiesce=st.booleans(),
+        promise_ms=big,
     ),
     st.builds(RequestVote, **ends, last=op, pre=st.booleans(), override=st.booleans()),
     st.builds(
