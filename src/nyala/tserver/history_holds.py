@@ -16,6 +16,8 @@ from nyala.env.clock import Clock
 MAX_TTL_MS = 7 * 86_400_000
 MAX_HOLDS = 1000
 """Maximum number of holds of one tablet."""
+MAX_OF_OWNER = 500
+"""Maximum number of holds of one user on one tablet."""
 MAX_ID_BYTES = 64
 RENEWAL_GRACE_MS = 30_000
 """Milliseconds after a start in which no history is collected, so that clients can renew their holds."""
@@ -38,7 +40,7 @@ class HistoryHold:
 
 @dataclass(slots=True)
 class _TabletHolds:
-    holds: dict[str, HistoryHold] = field(default_factory=dict)
+    holds: dict[tuple[str, str], HistoryHold] = field(default_factory=dict)  # by owner and name
     collecting: int = 0  # history at or below it may be removed right now
 
 
@@ -55,8 +57,10 @@ class HistoryHolds:
         self._quiet_until_us = clock.monotonic_us() + RENEWAL_GRACE_MS * 1000
         self._swept_us = clock.monotonic_us()
 
-    def hold(self, tablet: TabletId, name: str, at: int, ttl_ms: int, horizon: int) -> None:
-        """Add or replace a hold.
+    def hold(
+        self, tablet: TabletId, name: str, at: int, ttl_ms: int, horizon: int, owner: str = ""
+    ) -> None:
+        """Add or replace a hold of an owner, which no one else replaces or releases.
 
         Args:
             tablet: id of a tablet of this server.
@@ -64,11 +68,12 @@ class HistoryHolds:
             at: hybrid time.
             ttl_ms: how long from now.
             horizon: earliest time at which the tablet can be read.
+            owner: name of the user; empty: unknown, as without certificates.
 
         Raises:
             HistoryGone: the time cannot be read any more, or its history is being removed.
             InvalidArgument: an invalid name or time to live.
-            Throttled: the tablet has too many holds.
+            Throttled: the tablet has too many holds, or too many of this owner.
         """
         if not 0 < len(name.encode()) <= MAX_ID_BYTES or not 0 < ttl_ms <= MAX_TTL_MS:
             raise InvalidArgument(
@@ -85,17 +90,22 @@ class HistoryHolds:
                 {"horizon": str(floor)},
             )
         self._expire(kept)
-        if name not in kept.holds and len(kept.holds) >= MAX_HOLDS:
+        own = sum(1 for known, _ in kept.holds if known == owner) if owner else 0
+        if (owner, name) not in kept.holds and own >= MAX_OF_OWNER:
+            raise Throttled(
+                f"{owner} has {own} holds on tablet {tablet}, which is the limit; release one first"
+            )
+        if (owner, name) not in kept.holds and len(kept.holds) >= MAX_HOLDS:
             raise Throttled(
                 f"{MAX_HOLDS} holds exist on tablet {tablet}, which is the limit; release one first"
             )
-        kept.holds[name] = HistoryHold(at, self._clock.monotonic_us() + ttl_ms * 1000)
+        kept.holds[owner, name] = HistoryHold(at, self._clock.monotonic_us() + ttl_ms * 1000)
 
-    def release(self, tablet: TabletId, name: str) -> None:
-        """Release a hold, if it exists."""
+    def release(self, tablet: TabletId, name: str, owner: str = "") -> None:
+        """Release a hold of an owner, if it exists."""
         kept = self._kept.get(tablet)
         if kept is not None:
-            kept.holds.pop(name, None)
+            kept.holds.pop((owner, name), None)
             if not kept.holds and not kept.collecting:
                 del self._kept[tablet]
 
@@ -106,7 +116,10 @@ class HistoryHolds:
             return []
         self._expire(kept)
         now_us = self._clock.monotonic_us()
-        return [(n, h, (h.expires_us - now_us) // 1000) for n, h in sorted(kept.holds.items())]
+        return [
+            (name, hold, (hold.expires_us - now_us) // 1000)
+            for (_, name), hold in sorted(kept.holds.items(), key=lambda item: item[0])
+        ]
 
     def left_ms(self, tablet: TabletId, below: int) -> int:
         """Return the milliseconds for which any time below `below` is, or may be, held; 0: none is.

@@ -15,6 +15,7 @@ from nyala.raft.membership import initial
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import State
+from nyala.security.identity import user_name
 from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.tablets import Tablets
 from nyala.wire import convert, methods, status
@@ -102,11 +103,12 @@ class TabletService:
                         request.at,
                         request.ttl_ms,
                         tablet.horizon,
+                        user_name(),
                     )
                     if tablet.info.retired_at:  # masters delete it when there are no holds
                         self._altered(TabletId(tablet_id))
                 else:
-                    self._holds.release(TabletId(tablet_id), request.name)
+                    self._holds.release(TabletId(tablet_id), request.name, user_name())
             except NyalaError as err:
                 result.error.CopyFrom(status.to_proto(err))
         return answer

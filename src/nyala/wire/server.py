@@ -16,7 +16,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from nyala.common import addresses
-from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, TooLarge, Unauthenticated
+from nyala.common.errors import (
+    Forbidden,
+    InvalidArgument,
+    NyalaError,
+    Throttled,
+    TooLarge,
+    Unauthenticated,
+)
 from nyala.env.request_stream import responses_to
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security import policy
@@ -29,7 +36,8 @@ from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_server import StreamServer
 from nyala.wire.streams.calls import CallServer
 from nyala.wire.tls.access import checked, identity_of_call
-from nyala.wire.tls.auditing import Audit, audited, note_refusal
+from nyala.wire.tls.auditing import Audit, audited
+from nyala.wire.tls.refusals import Refusals
 from nyala.wire.tls.requests import Find, TableAccess
 
 log = logging.getLogger(__name__)
@@ -69,7 +77,10 @@ class GrpcServer:
         self._calls = Shares(
             "calls in flight", self._limits.user_calls_max, "user_calls_max", self._count_refused
         )
-        self._streams = StreamServer(served, self._limits, metrics, credentials, self._access)
+        self._refusals = Refusals(audit)
+        self._streams = StreamServer(
+            served, self._limits, metrics, credentials, self._access, self._refusals
+        )
         self._handlers = {**served, methods.FIND_STREAMS: self._streams.find}
         if credentials is not None:
             policy.require_entries(m.path for m in self._handlers)
@@ -169,6 +180,7 @@ class GrpcServer:
             self._audit,
             self._access,
             self._calls,
+            self._refusals,
         )
         if method.shape is Shape.UNARY:
             return grpc.unary_unary_rpc_method_handler(call.unary)
@@ -191,6 +203,12 @@ def _by_service(handlers: Handlers) -> dict[str, dict[str, Method]]:
     return services
 
 
+def _caller_text() -> str:
+    """Return the caller of this call for the audit log; empty: unknown."""
+    caller = CALLER.get()
+    return "" if caller is None else str(caller.principal)
+
+
 class _Call:
     """gRPC adapter of one method: bytes in, bytes out, errors as statuses."""
 
@@ -204,8 +222,10 @@ class _Call:
         audit: Audit | None,
         access: TableAccess | None,
         calls: Shares,
+        refusals: Refusals,
     ) -> None:
         self._calls = calls
+        self._refusals = refusals
         self._audit = audit
         self._access = access
         self._method = method
@@ -221,8 +241,15 @@ class _Call:
             with self._calls.hold(user_name()):
                 if self._audit is None or self._method.path not in policy.AUDITED:
                     return self._encode(await cast("Awaitable[Any]", handler(request)))
-                async with audited(self._audit, self._method.path, request):
-                    return self._encode(await cast("Awaitable[Any]", handler(request)))
+                by = getattr(request, "peer_host", "") or _caller_text()  # of a login: its host
+                who = f"{by} ({self._method.path.rpartition('/')[2]})"
+                self._refusals.require_room(who)
+                try:
+                    async with audited(self._audit, self._method.path, request):
+                        return self._encode(await cast("Awaitable[Any]", handler(request)))
+                except (Forbidden, Unauthenticated, Throttled):
+                    self._refusals.count(who)
+                    raise
 
         return cast("bytes", await self._guard(answer(), context))
 
@@ -253,8 +280,8 @@ class _Call:
         try:
             return self._handler_for(context)
         except (Unauthenticated, Forbidden) as err:
-            if self._audit is not None:
-                await note_refusal(self._audit, self._method.path, str(context.peer()), err)
+            peer = str(context.peer())
+            await self._refusals.note(_caller_text() or peer, self._method.path, peer, err)
             raise
 
     def _handler_for(self, context: Any) -> Any:
@@ -266,7 +293,12 @@ class _Call:
         known = self._credentials
         caller = None if known is None else identity_of_call(context, known)
         CALLER.set(caller)  # in the task of this call
-        return checked(self._method, self._handler, caller, self._access)
+
+        def refused(path: str, err: NyalaError) -> None:
+            if path not in policy.AUDITED:  # those have lines of their own
+                self._refusals.begin(_caller_text(), path, str(context.peer()), err)
+
+        return checked(self._method, self._handler, caller, self._access, refused)
 
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:
         try:

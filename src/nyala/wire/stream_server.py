@@ -11,7 +11,14 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
-from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, TooLarge, Unavailable
+from nyala.common.errors import (
+    Corrupt,
+    Forbidden,
+    InvalidArgument,
+    NyalaError,
+    TooLarge,
+    Unavailable,
+)
 from nyala.env.clock import system_random
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security.credentials import Credentials
@@ -29,6 +36,7 @@ from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 from nyala.wire.tls.access import checked, identity_of_connection
+from nyala.wire.tls.refusals import Refusals
 from nyala.wire.tls.requests import TableAccess
 
 log = logging.getLogger(__name__)
@@ -51,6 +59,7 @@ class StreamServer:
         metrics: metrics of calls; None: none.
         credentials: of the server, for TLS; None: no encryption.
         access: grants and tables of the server; None: it has none.
+        refusals: notes refusals in the audit log; None: nothing is noted.
     """
 
     def __init__(
@@ -60,8 +69,10 @@ class StreamServer:
         metrics: RpcMetrics | None,
         credentials: Credentials | None = None,
         access: TableAccess | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.access = access
+        self.refusals = refusals or Refusals(None)
         self.methods = {m.path: m for m in handlers if m.shape is not Shape.UNARY}
         self.handlers = handlers
         self.limits = limits
@@ -136,6 +147,33 @@ class StreamServer:
         if stream.user:
             self.shares.release(stream.user)
             stream.user = ""
+
+    def handler(
+        self, method: Method, caller: PeerIdentity | None, transport: asyncio.BaseTransport | None
+    ) -> Any:
+        """Return the handler of a method for a caller; refusals are in the audit log.
+
+        Args:
+            method: the method.
+            caller: None: the server has no credentials.
+            transport: of its connection.
+
+        Raises:
+            Forbidden: the caller may not call it.
+        """
+        if caller is None:
+            return self.handlers[method]
+        who = str(caller.principal)
+        peer = "" if transport is None else str(transport.get_extra_info("peername"))
+
+        def refused(path: str, err: NyalaError) -> None:
+            self.refusals.begin(who, path, peer, err)
+
+        try:
+            return checked(method, self.handlers[method], caller, self.access, refused)
+        except Forbidden as err:
+            refused(method.path, err)
+            raise
 
     def _count(self) -> None:
         if self.metrics is not None:
@@ -228,9 +266,8 @@ class ServerStream(StreamEnd):
             and method.shape is Shape.REQUEST_STREAM
         ):
             try:
-                handler = self._handler(
-                    method, _caller(self._transport, self._server.connections.credentials)
-                )
+                caller = _caller(self._transport, self._server.connections.credentials)
+                handler = self._server.handler(method, caller, self._transport)
             except NyalaError as err:
                 self._send_end(err)
                 return
@@ -238,14 +275,6 @@ class ServerStream(StreamEnd):
             return
         work = self._serve(ticket, method)
         self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
-
-    def _handler(self, method: Method, caller: PeerIdentity | None) -> Any:
-        """Return the handler of a method for the caller of this connection.
-
-        Raises:
-            Forbidden: the caller may not call it.
-        """
-        return checked(method, self._server.handlers[method], caller, self._server.access)
 
     def _send_end(self, failure: NyalaError | None) -> None:
         """Send END or the error to the client."""
@@ -301,7 +330,7 @@ class ServerStream(StreamEnd):
     async def _answer(self, method: Method, path: str) -> None:
         caller = _caller(self._transport, self._server.connections.credentials)
         CALLER.set(caller)  # in the task of this stream
-        handler = self._handler(method, caller)
+        handler = self._server.handler(method, caller, self._transport)
         requests = self._requests(method)
         if method.shape is Shape.BIDI:
             responses = handler(requests)

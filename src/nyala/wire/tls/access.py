@@ -15,7 +15,7 @@ from nyala.security import policy
 from nyala.security.credentials import Credentials
 from nyala.security.identity import PeerIdentity, identity_of_peer, identity_of_pem
 from nyala.wire import methods
-from nyala.wire.tls.requests import Requests, TableAccess, is_filtered
+from nyala.wire.tls.requests import OnRefused, Requests, TableAccess, is_filtered
 
 _PEM = "x509_pem_cert"
 
@@ -58,6 +58,7 @@ def checked(
     handler: Callable[..., Any],
     caller: PeerIdentity | None,
     access: TableAccess | None,
+    refused: OnRefused | None = None,
 ) -> Any:
     """Return the handler of a method for a caller; calls inside of a stream of calls are checked one by one.
 
@@ -66,6 +67,7 @@ def checked(
         handler: its handler.
         caller: None: the server has no credentials.
         access: grants, and the tables of this server; None: there are none, or no credentials.
+        refused: called with each request that is refused.
 
     Raises:
         Forbidden: the caller may not call it.
@@ -78,7 +80,7 @@ def checked(
         return handler
     if access is None and not whole:
         policy.refuse(principal, method.path)
-    requests = Requests(principal, access)
+    requests = Requests(principal, access, refused)
     if method is methods.CALL:
         return requests.calls(handler)
     return requests.checked(method, handler)

@@ -1,4 +1,4 @@
-"""Lines of the audit log for calls of the public port: before an audited call, after it, and for refusals."""
+"""Lines of the audit log for calls of the public port: before an audited call, and after it."""
 
 import contextlib
 import logging
@@ -62,24 +62,11 @@ async def audited(audit: Audit, path: str, request: Any) -> AsyncIterator[None]:
         result = err.code
         raise
     finally:
-        await _note_or_log(audit, "result", method=path, who=who, about=about, result=result)
+        await note_or_log(audit, "result", method=path, who=who, about=about, result=result)
 
 
-async def note_refusal(audit: Audit, path: str, peer: str, err: NyalaError) -> None:
-    """Note that a caller was refused; the refusal stands if the log cannot be written.
-
-    Args:
-        audit: the log.
-        path: of the method.
-        peer: address of the caller.
-        err: the refusal.
-    """
-    await _note_or_log(
-        audit, "refused", method=path, peer=peer, code=err.code, why=err.message[:MAX_TEXT]
-    )
-
-
-async def _note_or_log(audit: Audit, event: str, **fields: Any) -> None:
+async def note_or_log(audit: Audit, event: str, **fields: Any) -> None:
+    """As `Audit.note`; a line that cannot be written is in the log of the process."""
     try:
         await audit.note(event, **fields)
     except NyalaError as failure:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nyala.common.errors import NyalaError
+from nyala.common.errors import Forbidden, NyalaError
 from nyala.env.rpc import Method, Shape
 from nyala.security import policy
 from nyala.security.principal import AccessRole, Principal
@@ -24,6 +24,10 @@ from nyala.wire.tls.tables_of import How, header_of, tables_of
 
 Find = Callable[[How, str], TableRef | None]
 """Returns the table that is named so, on this server; None: there is none. May raise NotLeader."""
+
+
+OnRefused = Callable[[str, NyalaError], None]
+"""Called with the path of a method and the refusal of a request to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,13 @@ class Requests:
     Args:
         principal: the caller.
         access: grants and tables; None: the server has no tables.
+        refused: called with each request that is refused.
     """
 
-    def __init__(self, principal: Principal, access: TableAccess | None) -> None:
+    def __init__(
+        self, principal: Principal, access: TableAccess | None, refused: OnRefused | None = None
+    ) -> None:
+        self._refused = refused
         self._principal = principal
         self._access = access
 
@@ -68,6 +76,14 @@ class Requests:
         Raises:
             Forbidden: one is not. InvalidArgument: the request names none. Unavailable, NotLeader: retry.
         """
+        try:
+            self._check(path, request)
+        except Forbidden as err:
+            if self._refused is not None:
+                self._refused(path, err)
+            raise
+
+    def _check(self, path: str, request: Any) -> None:
         if self._access is None:  # the server has no tables on which there could be grants
             policy.refuse(self._principal, path)
         for named in tables_of(path, request):
@@ -82,7 +98,7 @@ class Requests:
         def call(request: reads.CallRequest, answer: Callable[[reads.CallResponse], None]) -> None:
             try:
                 decode = _STREAMED.get(request.method)  # the handler refuses other methods
-                if not policy.check(self._principal, request.method) and decode is not None:
+                if not self._may_call(request.method) and decode is not None:
                     self.check(request.method, decode(request.message))
             except NyalaError as err:
                 answer(reads.CallResponse(request=request.request, error=status.to_proto(err)))
@@ -90,6 +106,15 @@ class Requests:
                 handler(request, answer)
 
         return call
+
+    def _may_call(self, path: str) -> bool:
+        """As `policy.check`, which see; a refusal is passed on."""
+        try:
+            return policy.check(self._principal, path)
+        except Forbidden as err:
+            if self._refused is not None:
+                self._refused(path, err)
+            raise
 
     def checked(self, method: Method, handler: Callable[..., Any]) -> Callable[..., Any]:
         """Return the handler of a method, which checks each request first."""

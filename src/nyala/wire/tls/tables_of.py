@@ -151,7 +151,25 @@ def _descriptor(request: flight_pb2.FlightDescriptor) -> Iterator[NamedTable]:
 
 
 def _definition(request: Any) -> Iterator[NamedTable]:
-    yield NamedTable(How.ID, request.id) if request.id else NamedTable(How.NAME, request.name)
+    if request.id:
+        yield NamedTable(How.ID, request.id)
+    if request.name or not request.id:  # both, whichever of them counts
+        yield NamedTable(How.NAME, request.name)
+
+
+def _altered(request: pb.AlterTableRequest) -> Iterator[NamedTable]:
+    yield from _definition(request)
+    for step in request.steps:
+        if (
+            step.rename_table
+        ):  # as if it was created there: names belong to the owners of their prefix
+            yield NamedTable(How.NEW, step.rename_table)
+
+
+def _recalled(request: pb.RecallTableRequest) -> Iterator[NamedTable]:
+    yield NamedTable(How.ID, request.id)
+    if request.new_name:
+        yield NamedTable(How.NEW, request.new_name)
 
 
 def _tablet(request: Any) -> Iterator[NamedTable]:
@@ -169,8 +187,8 @@ def _tablets(request: Any) -> Iterator[NamedTable]:
 _BY_METHOD: Mapping[str, Callable[[Any], Iterator[NamedTable]]] = {
     methods.CREATE_TABLE.path: lambda r: iter([NamedTable(How.NEW, r.table.name)]),
     methods.DROP_TABLE.path: _definition,
-    methods.RECALL_TABLE.path: lambda r: iter([NamedTable(How.ID, r.id)]),
-    methods.ALTER_TABLE.path: _definition,
+    methods.RECALL_TABLE.path: _recalled,
+    methods.ALTER_TABLE.path: _altered,
     methods.DESCRIBE_TABLE.path: _definition,
     methods.TABLET_LOCATIONS.path: lambda r: iter([NamedTable(How.ID, r.table_id)]),
     methods.HOLD_HISTORY.path: _tablets,

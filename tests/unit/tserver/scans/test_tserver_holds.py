@@ -108,6 +108,27 @@ def test_invalid_hold_names_lifetimes_and_counts_are_refused(holds, monkeypatch)
         holds.hold(T, "three", 700, 20, horizon=0)
 
 
+def test_hold_of_a_user_is_not_replaced_or_released_by_others(holds):
+    """Readers see the names of all holds."""
+    holds.hold(T, "one", 700, 20, horizon=0, owner="ann")
+    for other in ("bob", ""):
+        holds.hold(T, "one", 900, 20, horizon=0, owner=other)
+        holds.release(T, "one", owner=other)
+    assert horizon_of(holds) == 700
+    holds.release(T, "one", owner="ann")
+    assert horizon_of(holds) == 1000
+
+
+def test_holds_of_one_user_leave_room_for_those_of_others(holds, monkeypatch):
+    monkeypatch.setattr(room, "MAX_OF_OWNER", 2)
+    for name in ("one", "two", "two"):
+        holds.hold(T, name, 700, 20, horizon=0, owner="ann")
+    with pytest.raises(Throttled, match="ann has 2 holds"):
+        holds.hold(T, "three", 700, 20, horizon=0, owner="ann")
+    holds.hold(T, "three", 700, 20, horizon=0, owner="bob")
+    assert len(holds.of(T)) == 3
+
+
 @pytest.mark.parametrize("swept", [False, True])
 def test_times_below_a_compaction_stay_refused_when_the_last_hold_ends(holds, clock, swept):
     """The compaction is still under way: a hold that it does not know could not be kept."""

@@ -103,9 +103,15 @@ def test_columns_of_a_scan(fields, columns, keys):
     [
         (methods.CREATE_TABLE, pb.CreateTableRequest(table=pb.TableSpec(name="n")), ["new n"]),
         (methods.DROP_TABLE, pb.DropTableRequest(name="n"), ["name n"]),
-        (methods.DROP_TABLE, pb.DropTableRequest(name="n", id="i"), ["id i"]),
-        (methods.RECALL_TABLE, pb.RecallTableRequest(id="i", new_name="n"), ["id i"]),
+        (methods.DROP_TABLE, pb.DropTableRequest(name="n", id="i"), ["id i", "name n"]),
+        (methods.RECALL_TABLE, pb.RecallTableRequest(id="i", new_name="n"), ["id i", "new n"]),
+        (methods.RECALL_TABLE, pb.RecallTableRequest(id="i"), ["id i"]),
         (methods.ALTER_TABLE, pb.AlterTableRequest(name="n"), ["name n"]),
+        (
+            methods.ALTER_TABLE,
+            pb.AlterTableRequest(id="i", steps=[pb.AlterStep(rename_table="hr.n")]),
+            ["id i", "new hr.n"],
+        ),
         (methods.DESCRIBE_TABLE, pb.DescribeTableRequest(id="i"), ["id i"]),
         (methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id="i"), ["id i"]),
         (
@@ -181,6 +187,40 @@ def test_unary_calls_are_checked_one_by_one():
             asyncio.run(ask(reads.ChecksumRequest(tablet_id=bad)))
     with pytest.raises(Forbidden, match="columns of table 'staff'"):
         asyncio.run(checked(methods.CHECKSUM, echo, caller(), access(READ_S))(good))
+
+
+def test_owner_of_a_table_takes_no_name_of_others():
+    """Or others would write what is theirs into it."""
+
+    async def echo(request):
+        return request
+
+    def find(how, name):
+        return TableRef("", name) if how is How.NEW else STAFF
+
+    grants = Grants()
+    owns = [
+        Grant("a", "ann", AccessRole.OWNER, "id-1"),
+        Grant("b", "ann", AccessRole.OWNER, prefix="ann."),
+    ]
+    grants.replace(1, owns)
+    grants.fresh = True
+    for method, ok, bad in (
+        (
+            methods.ALTER_TABLE,
+            pb.AlterTableRequest(id="id-1", steps=[pb.AlterStep(rename_table="ann.t")]),
+            pb.AlterTableRequest(id="id-1", steps=[pb.AlterStep(rename_table="hr.t")]),
+        ),
+        (
+            methods.RECALL_TABLE,
+            pb.RecallTableRequest(id="id-1", new_name="ann.t"),
+            pb.RecallTableRequest(id="id-1", new_name="hr.t"),
+        ),
+    ):
+        ask = checked(method, echo, caller(), TableAccess(grants, find))
+        assert asyncio.run(ask(ok)) is ok
+        with pytest.raises(Forbidden, match=r"names that begin as 'hr\.t' does"):
+            asyncio.run(ask(bad))
 
 
 def test_callers_with_the_role_for_the_cluster_are_not_checked():

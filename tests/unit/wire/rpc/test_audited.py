@@ -8,16 +8,27 @@ import pytest
 import uvloop
 
 from nyala.admin.auditing import Auditor
-from nyala.common.errors import AlreadyPresent, Forbidden, Unavailable
+from nyala.common.errors import AlreadyPresent, Forbidden, Throttled, Unavailable
 from nyala.env.env import system_env
 from nyala.security import policy
 from nyala.security.audit import verify
 from nyala.security.principal import AccessRole
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.server import GrpcServer
+from nyala.wire.tls.refusals import (
+    CALLS_OF_CALLER,
+    LINES,
+    LINES_OF_CALLER,
+    OTHERS,
+    WINDOW_S,
+    Refusals,
+)
 from tests.unit.security.certificates import server, user
+from tests.unit.wire.support.wire_helpers import BatchStore
+from tests.waiting import eventually
 
 
 class Tables:
@@ -84,7 +95,7 @@ def test_audited_calls_and_refusals_have_their_lines_and_reads_have_none(tmp_pat
     assert [(x["event"], x.get("result")) for x in found] == [
         ("call", None), ("result", "OK"), ("call", None), ("result", "ALREADY_PRESENT"), ("refused", None),
     ]  # fmt: skip
-    assert {x["who"] for x in found if "who" in x} == {"owner owner"}
+    assert [x["who"] for x in found] == ["owner owner"] * 4 + ["reader reader"]
     assert found[0]["about"] == {"name": "t"}
     assert found[-1]["code"] == "FORBIDDEN"
     assert (tmp_path / "audit").stat().st_mode & 0o777 == 0o700
@@ -105,6 +116,127 @@ def test_full_disk_refuses_what_must_be_audited_and_nothing_else(tmp_path, monke
 
     uvloop.run(scenario())
     assert [x["about"]["name"] for x in lines(tmp_path)] == ["t", "t", "u", "u"]
+
+
+class Lines:
+    """An audit log in memory, and a clock."""
+
+    def __init__(self):
+        self.found, self.now_s = [], 100.0
+
+    async def note(self, event, **fields):
+        self.found.append({"event": event, **fields})
+
+    def of(self, event, who):
+        return [x for x in self.found if x["event"] == event and x["who"] == who]
+
+
+REFUSED = Forbidden("ann needs a grant")
+
+
+def test_refusals_of_a_caller_have_few_lines_and_then_a_count():
+    """So that nobody fills the disk of the log."""
+
+    async def scenario():
+        log = Lines()
+        refusals = Refusals(log, lambda: log.now_s)
+        for _ in range(500):
+            await refusals.note("ann", "a/Get", "peer", REFUSED)
+        await refusals.note("bob", "a/Get", "peer", REFUSED)
+        assert (len(log.of("refused", "ann")), len(log.of("refused", "bob"))) == (
+            LINES_OF_CALLER,
+            1,
+        )
+        assert not log.of("suppressed", "ann")
+        log.now_s += WINDOW_S
+        await refusals.note("bob", "a/Get", "peer", REFUSED)
+        await eventually(lambda: bool(log.of("suppressed", "ann")), "what was suppressed is told")
+        (told,) = log.of("suppressed", "ann")
+        assert told["refusals"] == 500 - LINES_OF_CALLER
+        await refusals.note("ann", "a/Get", "peer", REFUSED)
+        assert len(log.of("refused", "ann")) == LINES_OF_CALLER + 1
+
+    uvloop.run(scenario())
+
+
+def test_many_callers_have_no_more_lines_than_all_may_have():
+    async def scenario():
+        log = Lines()
+        refusals = Refusals(log, lambda: log.now_s)
+        for number in range(3_000):
+            await refusals.note(f"user{number}", "a/Get", "peer", REFUSED)
+        assert len(log.found) == LINES
+        log.now_s += WINDOW_S
+        await refusals.note("ann", "a/Get", "peer", REFUSED)
+        await eventually(lambda: bool(log.of("suppressed", OTHERS)), "the others are told together")
+        told = [x["refusals"] for x in log.found if x["event"] == "suppressed"]
+        assert sum(told) == 3_000 - LINES
+        assert len(told) <= LINES + 1
+
+    uvloop.run(scenario())
+
+
+def test_audited_calls_that_are_always_refused_end_for_a_minute():
+    async def scenario():
+        log = Lines()
+        refusals = Refusals(log, lambda: log.now_s)
+        for _ in range(CALLS_OF_CALLER):
+            refusals.require_room("ann")
+            refusals.count("ann")
+        with pytest.raises(Throttled, match="calls of ann were refused"):
+            refusals.require_room("ann")
+        refusals.require_room("bob")
+        log.now_s += WINDOW_S
+        refusals.require_room("ann")
+        await eventually(lambda: bool(log.of("suppressed", "ann")), "the count is told")
+
+    uvloop.run(scenario())
+
+
+def test_refusals_on_the_stream_port_and_of_single_requests_have_lines(tmp_path):
+    """A user without grants reads, by a look-up and by a scan."""
+
+    async def scenario():
+        (tmp_path / "instance").touch()
+        known = server()
+        known.grants.replace(0, ())
+        known.grants.fresh = True
+        rpc = GrpcRpc(credentials=user(AccessRole.USER))
+        env = system_env(rpc)
+        audit = Auditor(env, str(tmp_path))
+        store = BatchStore()
+        grpc_server = GrpcServer(
+            store.handlers(),
+            "127.0.0.1:0",
+            credentials=known,
+            audit=audit,
+            find=lambda _how, _name: None,
+        )
+        address = await grpc_server.start()
+        try:
+            wanted = pb.DescribeTableRequest(name="staff")
+            with pytest.raises(Forbidden):
+                await rpc.call(address, methods.DESCRIBE_TABLE, wanted, timeout_ms=10_000)
+            ticket = flight_pb2.Ticket(ticket=pb.ScanToken(tablet_id="t").SerializeToString())
+            with pytest.raises(Forbidden):
+                async for _ in rpc.stream(address, methods.DO_GET, ticket):
+                    pass
+            path = tmp_path / "audit" / "audit.log"
+            await eventually(
+                lambda: path.exists() and len(lines(tmp_path)) == 2, "both have a line"
+            )
+        finally:
+            await rpc.close()
+            await grpc_server.stop(0)
+            await audit.close()
+            await env.tasks.close()
+
+    uvloop.run(scenario())
+    found = lines(tmp_path)
+    assert [(x["method"], x["who"], x["code"]) for x in found] == [
+        (methods.DESCRIBE_TABLE.path, "user user", "FORBIDDEN"),
+        (methods.DO_GET.path, "user user", "FORBIDDEN"),
+    ]
 
 
 def test_audited_methods_exist_and_need_a_role_above_writer_or_check_the_caller_themselves():
