@@ -177,16 +177,16 @@ def renew_own(masters: str) -> str:
     from nyala.client.login import reissue
     from nyala.common.errors import InvalidArgument
     from nyala.operate.run import ask_leader
-    from nyala.security.signing_request import new_request
+    from nyala.security.signing_request import request_for
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
     known = credentials_for(",".join(parse_addresses(masters)))
     if known is None:
         raise InvalidArgument("this cluster is used without certificates: there is none to renew")
-    key, csr = new_request()
+    csr = request_for(known.pem.key)
     answer = ask_leader(masters, methods.REISSUE, pb.ReissueRequest(csr=csr))
-    reissue.replace(known, answer.ca, answer.certificate, key)
+    reissue.replace(known, answer.ca, answer.certificate)
     return known.files.cert if answer.certificate else ""
 
 
