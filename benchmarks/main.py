@@ -19,6 +19,7 @@ from nyala.testing.forkserver import MALLOC
 NAMES = (
     "write",
     "scan",
+    "small",
     "store",
     "failover",
     "consensus",
