@@ -12,7 +12,7 @@ from benchmarks.report import Report
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.client.journal.core import JournalCore
-from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import NyalaError
 from nyala.ram.calls import EnsembleClient
 from nyala.ram.coordinator import leader_address
@@ -60,10 +60,10 @@ class Ensemble:
         self._client = EnsembleClient(self.connection.core.env, self._leader, retry_ms=5)
         self.made = 0
 
-    def open(self, name: str) -> AsyncJournal:
+    def open(self, name: str) -> JournalCoroutines:
         """Open a journal of the cluster."""
         core = JournalCore(self.connection.core)
-        return AsyncJournal(core, self.connection.run(core.open(name)))
+        return JournalCoroutines(core, self.connection.run(core.open(name)))
 
     def _leader(self) -> Awaitable[str]:
         return leader_address(self.journal, ram_ensemble.ENSEMBLE)
@@ -174,14 +174,14 @@ def _follower(report: Report, ensemble: Ensemble) -> None:
 def _replay(report: Report, ensemble: Ensemble, records: int) -> None:
     """Add the time in which a new coordinator replays a log of its own with many tables."""
 
-    async def append(journal: AsyncJournal) -> None:
+    async def append(journal: JournalCoroutines) -> None:
         for first in range(0, records, RECORDS_A_STEP):
             step = journal.builder()
             for number in range(first + 1, first + 1 + RECORDS_A_STEP):
                 step.append("replayed", _alive(number))
             await journal.step(*step.parts)
 
-    async def replay(journal: AsyncJournal) -> Any:
+    async def replay(journal: JournalCoroutines) -> Any:
         state = CoordinatorState()
         kinds = operations(OperationContext(state, None))  # type: ignore[arg-type]
         began = time.perf_counter()

@@ -1,14 +1,12 @@
 """A client process of etcd: `python -m benchmarks.etcd_puts LEADER threads|coroutines NUMBER`."""
 
-import asyncio
 import random
 import sys
-import time
 
 import grpc
 
 from benchmarks.etcd import put_request
-from benchmarks.load import in_threads, serve
+from benchmarks.load import in_coroutines, in_threads, serve
 from benchmarks.small_writes import KEYS
 
 PATH = "/etcdserverpb.KV/Put"
@@ -36,24 +34,14 @@ def from_threads(address: str, number: int) -> None:
 async def _measure(
     address: str, puts: list[bytes], callers: int, seconds: float
 ) -> dict[str, object]:
-    latencies: list[int] = []
     async with grpc.aio.insecure_channel(address) as channel:
         put = channel.unary_unary(PATH)
         await put(puts[0])
-        began = time.perf_counter()
-        counted, ends = began + seconds / 10, began + seconds
 
-        async def work(caller: int) -> None:
-            number, now = 0, began
-            while now < ends:
-                await put(puts[(caller * 7919 + number) % len(puts)], timeout=10)
-                then, now = now, time.perf_counter()
-                number += 1
-                if then >= counted:
-                    latencies.append(int((now - then) * 1e6))
+        async def call(caller: int, number: int) -> None:
+            await put(puts[(caller * 7919 + number) % len(puts)], timeout=10)
 
-        await asyncio.gather(*(work(n) for n in range(callers)))
-    return {"latencies_us": latencies, "errors": 0, "seconds": time.perf_counter() - counted}
+        return await in_coroutines(call, callers, seconds)
 
 
 def main(address: str, kind: str, number: int) -> None:

@@ -138,3 +138,37 @@ def in_threads(call: Callable[[int, int], None], callers: int, seconds: float) -
         "errors": sum(errors),
         "seconds": time.perf_counter() - counted,
     }
+
+
+async def in_coroutines(
+    call: Callable[[int, int], Awaitable[object]], callers: int, seconds: float
+) -> dict[str, object]:
+    """Await `call(caller, number)` in that many coroutines of this loop; see `in_threads`.
+
+    Args:
+        call: one operation.
+        callers: number of coroutines.
+        seconds: how long.
+    """
+    latencies: list[int] = []
+    errors = 0
+    began = time.perf_counter()
+    counted, ends = began + seconds / 10, began + seconds
+
+    async def work(caller: int) -> None:
+        nonlocal errors
+        number, now = 0, began
+        while now < ends:
+            try:
+                await call(caller, number)
+            except Exception:  # any error is counted and reported
+                errors += 1
+            then, now = now, time.perf_counter()
+            number += 1
+            if then >= counted:
+                latencies.append(int((now - then) * 1e6))
+
+    await asyncio.gather(*(work(n) for n in range(callers)))
+    return {
+        "latencies_us": latencies, "errors": errors, "seconds": time.perf_counter() - counted,
+    }  # fmt: skip

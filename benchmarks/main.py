@@ -20,6 +20,7 @@ NAMES = (
     "write",
     "scan",
     "lookups",
+    "small",
     "store",
     "failover",
     "consensus",

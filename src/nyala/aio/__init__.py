@@ -6,7 +6,9 @@ async with await nyala.aio.connect("127.0.0.1:7051") as client:
 """
 
 from nyala.aio.client import AsyncClient, connect
+from nyala.aio.journals.journal import AsyncJournal
+from nyala.aio.journals.log import AsyncLog
 from nyala.aio.scan import AsyncScan
 from nyala.aio.table import AsyncTable
 
-__all__ = ["AsyncClient", "AsyncScan", "AsyncTable", "connect"]
+__all__ = ["AsyncClient", "AsyncJournal", "AsyncLog", "AsyncScan", "AsyncTable", "connect"]

@@ -18,7 +18,8 @@ from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
 from nyala.client.sql.query import ClusterTables, run_sql
-from nyala.client.transactions.keys import TransactionOptions, options_of
+from nyala.client.transactions.coordination import find_key
+from nyala.client.transactions.keys import CommittedKey, TransactionOptions, options_of
 from nyala.common.partition_spec import Partition
 from nyala.env.monotonic import monotonic_us
 
@@ -230,6 +231,11 @@ class AsyncClient(OtherNames):
             InvalidArgument: an unknown option, or a wrong value.
         """
         return AsyncTransaction(self._session, options_of(options))
+
+    async def find_key(self, name: str) -> CommittedKey | None:
+        """Return the last commit under a key: of the job with this id, or of the stream with this name."""
+        check_text("name", name)
+        return await find_key(self._session.core(), name)
 
     async def sql(self, query: str) -> pa.Table:
         """Run a SQL query (DuckDB) in a thread; its reads run on the loop. Raises as `nyala.Client.sql`.

@@ -1,7 +1,9 @@
 """Session: the client of one event loop, which refuses calls from other loops and after `close`."""
 
 import asyncio
-from typing import NoReturn
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
 from nyala.client.calls.opening import OpenClient
 from nyala.client.core import ClientCore
@@ -62,6 +64,20 @@ class Session:
         if self._closing is not None:
             raise InvalidArgument(CLOSED)
         return self._opened.core
+
+    def leave(self, begin: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Have a coroutine run without waiting for it, unless the client or its loop is closed. Any thread.
+
+        Args:
+            begin: returns the coroutine.
+        """
+
+        def spawn() -> None:
+            if not self.closed:
+                self._opened.core.env.tasks.spawn(begin(), "end of a forgotten object")
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(spawn)
 
     async def close(self) -> None:
         """End calls, streams, tasks and connections; a second call waits for the first.

@@ -1,9 +1,9 @@
 """Callers: a coroutine on the client's loop, or a thread that blocks.
 
-A call of the client is written once, as a coroutine over a `Caller`. `OnLoop` awaits what the call needs; the
-caller of a thread (`thread_caller.py`) blocks instead, so that the coroutine of the call never suspends, and
-`finished` runs it to its end in that thread. So the data of a write are converted, and iterators are read,
-in the thread that makes the call.
+A call of the client is written once, as a coroutine over a `Caller`. `OnLoop` awaits what the call needs;
+the caller of a thread (`calls/thread_caller.py`) blocks instead, so that the coroutine of the call never
+suspends, and `finished` runs it to its end in that thread. So the data of a write are converted, and
+iterators are read, in the thread that makes the call.
 """
 
 import asyncio

@@ -124,6 +124,10 @@ OTHER_NAMES = {
         "execute": "sql(query)",
         "query": "sql(query)",
     },
+    "AsyncClient": {
+        "transaction_part": "in a thread, a client of nyala.connect(): client.transaction_part(token, name)",
+        "resume_transaction": "in a thread, a client of nyala.connect(): client.resume_transaction(token)",
+    },
     "Table": {
         "new_insert": "insert([{column: value, ...}, ...])",
         "new_upsert": "upsert([{column: value, ...}, ...])",
@@ -191,7 +195,8 @@ class OtherNames:
         def __getattr__(self, name: str) -> Any:
             """Refuse a name; called for those only that the object does not have."""
             kind = type(self).__name__
-            instead = OTHER_NAMES.get(kind.removeprefix("Async"), {}).get(name)
+            names = OTHER_NAMES.get(kind.removeprefix("Async"), {}) | OTHER_NAMES.get(kind, {})
+            instead = names.get(name)
             more = f"; use {instead}" if instead else ""
             raise AttributeError(
                 f"{kind!r} object has no attribute {name!r}{more}", name=name, obj=self

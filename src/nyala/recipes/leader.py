@@ -1,5 +1,6 @@
 """Leader: at most one process at a time that writes a log and acts for it. Methods block."""
 
+import inspect
 import logging
 import weakref
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from nyala.client.checks import is_int
 from nyala.client.journal.builder import StepBuilder, text_of
 from nyala.client.journal.journal import Journal
 from nyala.common.errors import InvalidArgument, NotLeading, NyalaError
+from nyala.env.tasks import Tasks
 from nyala.recipes.candidate import LeaderCandidate, closed_within, elected_within
 from nyala.recipes.own_steps import OwnSteps
 from nyala.recipes.records import KEYS, ElectionSettings, LeaderInfo, leader_info
@@ -62,14 +64,10 @@ class Leader:
         once: bool = False,
     ) -> None:
         check_settings(journal, name, holder, timeout_ms, on_lost)
-        back_off_ms = timeout_ms * 3 // 2 if back_off_ms is None else back_off_ms
-        _check_ms("back_off_ms", back_off_ms, timeout_ms + 1)
+        settings = settings_of(name, holder, locator, timeout_ms, back_off_ms)
         self._journal = journal
         self._name = name
-        settings = ElectionSettings(
-            name, holder, text_of("locator", locator), timeout_ms, back_off_ms
-        )
-        self._loss = _Loss(journal, name, on_lost)
+        self._loss = LossReport(journal.connection.core.env.tasks, name, on_lost)
         self._candidate = LeaderCandidate(
             journal.coroutines(), settings, self._loss.report, once=once
         )
@@ -237,22 +235,20 @@ class Leader:
         return f"<nyala.recipes.Leader {self._name!r}, epoch {self.epoch}>"
 
 
-class _Loss:
+class LossReport:
     """Report of a lost leadership to the program. It does not refer to the Leader.
 
     Args:
-        journal: the journal.
+        tasks: of the client.
         name: name of the log.
-        on_lost: see `Leader`.
+        on_lost: see `Leader`; a coroutine function runs on the client's loop.
 
     Attributes:
         raised: what `on_lost` raised.
     """
 
-    def __init__(
-        self, journal: Journal, name: str, on_lost: Callable[[str], object] | None
-    ) -> None:
-        self._tasks = journal.connection.core.env.tasks
+    def __init__(self, tasks: Tasks, name: str, on_lost: Callable[[str], object] | None) -> None:
+        self._tasks = tasks
         self._name = name
         self._on_lost = on_lost
         self.raised: BaseException | None = None
@@ -266,7 +262,7 @@ class _Loss:
         log.error("the leadership of log %s is lost: %s", self._name, reason)
         if self._on_lost is None:
             return
-        self.raised = await self._tasks.run_apart(self._on_lost, reason)
+        self.raised = await _call(self._tasks, self._on_lost, reason)
         if self.raised is not None:
             log.error("on_lost of log %s raised %r", self._name, self.raised)
             raise NotLeading(
@@ -275,12 +271,51 @@ class _Loss:
             )
 
 
+async def _call(
+    tasks: Tasks, on_lost: Callable[[str], object], reason: str
+) -> BaseException | None:
+    """Call a function of the program; return what it raised.
+
+    Args:
+        tasks: of the client.
+        on_lost: the function; a coroutine function runs here, another one in a thread of its own.
+        reason: its argument.
+    """
+    if not inspect.iscoroutinefunction(on_lost):
+        return await tasks.run_apart(on_lost, reason)
+    try:
+        await on_lost(reason)
+    except Exception as err:  # any error is the program's
+        return err
+    return None
+
+
 async def _start(candidate: LeaderCandidate) -> None:
     candidate.start()
 
 
+def settings_of(
+    name: str, holder: str, locator: str, timeout_ms: int, back_off_ms: int | None
+) -> ElectionSettings:
+    """Return the settings of a candidate; see `Leader`.
+
+    Args:
+        name: of the log.
+        holder: name of this process.
+        locator: where it serves clients.
+        timeout_ms: see `Leader`.
+        back_off_ms: see `Leader`.
+
+    Raises:
+        InvalidArgument: an argument is out of range.
+    """
+    back_off_ms = timeout_ms * 3 // 2 if back_off_ms is None else back_off_ms
+    _check_ms("back_off_ms", back_off_ms, timeout_ms + 1)
+    return ElectionSettings(name, holder, text_of("locator", locator), timeout_ms, back_off_ms)
+
+
 def check_settings(
-    journal: Any, name: Any, holder: Any, timeout_ms: Any, on_lost: Any
+    journal: Any, name: Any, holder: Any, timeout_ms: Any, on_lost: Any, kind: type = Journal
 ) -> None:  # fmt: skip
     """Raise InvalidArgument for a wrong argument of `Leader`.
 
@@ -290,8 +325,9 @@ def check_settings(
         holder: see `Leader`.
         timeout_ms: see `Leader`.
         on_lost: see `Leader`.
+        kind: class of the journal.
     """
-    if not isinstance(journal, Journal):
+    if not isinstance(journal, kind):
         raise InvalidArgument(
             f"journal is a {type(journal).__name__}; give one of client.journal(name)"
         )

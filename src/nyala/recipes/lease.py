@@ -82,7 +82,7 @@ class _Exclusive:
         timeout_s: float | None = None,
         on_lost: Callable[[str], object] | None = None,
     ) -> None:
-        log = self._log_of(name)
+        log = self.log_of(name)
         check_settings(journal, log, holder, ttl_ms, on_lost)
         check_seconds("timeout_s", timeout_s)
         self._journal = journal
@@ -98,7 +98,12 @@ class _Exclusive:
         self._epoch = 0
 
     @classmethod
-    def _log_of(cls, name: str) -> str:
+    def log_of(cls, name: str) -> str:
+        """Return the name of the log of a lease or lock.
+
+        Raises:
+            InvalidArgument: the name is empty, or no text.
+        """
         if not text_of("name", name):
             raise InvalidArgument("the name is empty; give it at least one character")
         return cls.PREFIX + name
@@ -106,7 +111,7 @@ class _Exclusive:
     @classmethod
     def current(cls, journal: Journal, name: str) -> LeaderInfo | None:
         """Return the holder, as a hint; None: there is none."""
-        return Leader.current(journal, cls._log_of(name))
+        return Leader.current(journal, cls.log_of(name))
 
     def acquire(self, timeout_s: float | None = None) -> int:
         """Wait until this process holds it; return the epoch, for `Guard`.

@@ -34,6 +34,10 @@ class Operations:
         retract: Callable[[str], object],
         point: Callable[[str], None] = lambda name: None,
     ) -> None:
+        if not isinstance(leader, Leader):
+            raise InvalidArgument(
+                f"leader is a {type(leader).__name__}; give a Leader of a journal of nyala.connect()"
+            )
         kinds = list(kinds)
         _check_kinds(kinds)
         self._leader = leader

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from nyala.client.caller import finished
-from nyala.client.thread_caller import ThreadSignal
+from nyala.client.calls.thread_caller import ThreadSignal
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.loop_thread import LoopThread
 

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from nyala.aio.client import AsyncClient
 from nyala.client.alter import Alter
 from nyala.client.checks import OTHER_NAMES
 from nyala.client.client import Client
@@ -17,7 +18,9 @@ from nyala.common.schema import from_arrow
 from tests.unit.client.support.unconnected import unconnected_table
 
 SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
-CLASSES: dict[str, type] = {kind.__name__: kind for kind in (Client, Table, Scan, Alter)}
+CLASSES: dict[str, type] = {
+    kind.__name__: kind for kind in (AsyncClient, Client, Table, Scan, Alter)
+}
 OWNERS: dict[str, type] = {"client": Client, "table": Table}
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.calls.rows import PreparedRows
+from nyala.client.calls.soon_writes import Soon, SoonWrites
 from nyala.client.core import ClientOptions
-from nyala.client.soon_writes import Soon, SoonWrites
 from nyala.client.write.batcher import BatchLimits
 from nyala.client.write.pending_call import Call, Written
 from nyala.client.write.watch import Watch
