@@ -12,7 +12,7 @@ ENTRY_MAX_BYTES = 48 * MIB
 record of the log (`wire/peers.py`, `wal/format.py`), independent of the options of other servers.
 """
 
-READ_LEASE_MAX_MS = 250
+READ_LEASE_MAX_MS = 150
 """Maximum read lease that any option allows, in milliseconds: a restarted server takes part in no election
 for so long, because it does not know what it has promised.
 """

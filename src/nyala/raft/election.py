@@ -18,6 +18,9 @@ def tick(core: RaftCore) -> None:
     core.promise_ticks = max(0, core.promise_ticks - 1)
     if core.elapsed >= core.timeout and not core.promise_ticks:
         core.reset_timer()
+        if core.retries:  # a voter may not have noticed the exit yet, or have a promise to keep
+            core.retries -= 1
+            core.timeout = 2 + core.random(max(1, core.options.election_ticks // 2))
         if core.may_campaign:
             campaign(core, pre=True)
 

@@ -183,5 +183,6 @@ def note_leader(core: RaftCore, message: AppendEntries) -> None:
         core.become_follower(core.term, message.sender)
     core.ticks_since_leader = 0
     core.promise_ticks = core.options.promise_ticks
+    core.retries = 0
     core.reset_timer()
     core.round_seen = max(core.round_seen, message.round)

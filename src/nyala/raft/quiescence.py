@@ -27,6 +27,8 @@ from nyala.raft.state import RaftCore
 
 SILENT_TIMEOUTS = 4
 """Election timeouts without a reply after which the leader quiesces without an electable member."""
+RETRIES = 4
+"""Number of pre-votes that are repeated soon, without success, after the exit of a leader's process."""
 
 
 def offer(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
@@ -199,3 +201,4 @@ def _suspect_leader(core: RaftCore, spread: int) -> None:
     """
     core.ticks_since_leader = core.options.election_ticks
     core.timeout = max(2, core.promise_ticks + 1) + core.random(spread)
+    core.retries = RETRIES

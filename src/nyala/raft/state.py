@@ -101,6 +101,9 @@ class RaftCore:
     timeout: int = 0
     ticks_since_leader: int = 0  # since the last message of the leader
     promise_ticks: int = 0  # for which this member takes part in no election; see `reads.py`
+    retries: int = (
+        0  # pre-votes to be repeated soon, since the leader's process seems to have exited
+    )
     # a follower's view of this term's leader
     verified: int = 0  # index up to which the log agrees with the leader's
     retain_index: int = 0  # lowest index that some member may still have to be sent; 0: unknown

@@ -123,6 +123,19 @@ def test_suspicion_waits_for_the_end_of_the_promise():
     assert [u for u in "23" if group[u].is_leader]
 
 
+def test_candidate_refused_for_a_promise_tries_again_soon():
+    """The other voter has just been restarted when the leader's process exits."""
+    group = group_with_leader()
+    group.heartbeat("1")
+    group.crash("1")
+    for uuid in "23":
+        group[uuid].peer_exited(ONE)
+    group["2"].core.timeout = group["2"].core.promise_ticks + 1
+    group["3"].core.promise_ticks, group["3"].core.timeout = 6, 99
+    group.everyone_ticks(LEASE.election_ticks)
+    assert group["2"].is_leader
+
+
 def test_promise_holds_in_later_terms():
     """The follower learns a later term from a reply that went astray, and knows no leader in it."""
     group = group_with_leader()

@@ -125,7 +125,7 @@ def test_promise_lasts_longer_than_lease_at_rates_of_ten_per_cent(tick_ms, lease
 
 def test_default_promise_is_what_the_ticks_ensure():
     options = raft_options(Options())
-    assert (options.promise_ms, options.promise_ticks, options.restart_ticks) == (98, 3, 7)
+    assert (options.promise_ms, options.promise_ticks, options.restart_ticks) == (98, 3, 5)
     assert options.restart_ticks < options.election_ticks, "a restart delays no election"
 
 

@@ -148,6 +148,9 @@ def test_look_up_and_checksum_wait_too():
         address = group.process_of().address
         summed = group.begin(call, address, methods.CHECKSUM, request, timeout_ms=6_000)
         point = group.replica().start_read(None, 5_000)
+        await group.pause(20)
+        assert group.replica().running_member().lease.holds()
+        assert not group.replica().read_now(), "the transaction may be committed already"
         await group.pause(500)
         assert not summed
         assert not point.done()
