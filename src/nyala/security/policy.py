@@ -108,6 +108,15 @@ AUDITED: frozenset[str] = frozenset(
 """Methods of which each call is in the audit log: definitions, access, members of groups."""
 
 
+NOT_OF_SERVERS: frozenset[str] = frozenset(
+    f"{_V1}AccessService/{name}"
+    for name in (
+        "CreateToken", "RevokeToken", "Revoke", "AddUser", "SetUser", "RemoveUser", "Grant", "RevokeGrant",
+    )
+)  # fmt: skip
+"""Methods that servers do not call: with a stolen certificate of one nobody makes administrators of users."""
+
+
 def require_entries(paths: Iterable[str]) -> None:
     """Check that each method of a server has an entry.
 
@@ -145,6 +154,11 @@ def check(principal: Principal, path: str) -> bool:
         Forbidden: its role is below that of the method, or the method is not known.
     """
     least = LEAST_ROLES.get(path)
+    if principal.role is _SERVER and path in NOT_OF_SERVERS:
+        raise Forbidden(
+            f"{principal.name} is a server, and {path.partition('/')[2]} is not for servers; use the "
+            "certificate of an administrator (nyala cert user --role admin)"
+        )
     if least is not None and principal.role >= least:
         return True
     if path in BY_TABLE:

@@ -81,6 +81,18 @@ def test_method_of_tables_is_left_to_the_grants_of_whoever_lacks_its_role():
                 policy.check(holder(AccessRole.USER), path)
 
 
+def test_servers_make_no_tokens_accounts_and_grants():
+    """The certificate of a server, if it is stolen, makes nobody an administrator."""
+    assert set(policy.LEAST_ROLES) >= policy.NOT_OF_SERVERS
+    assert policy.NOT_OF_SERVERS <= policy.AUDITED
+    for path in policy.NOT_OF_SERVERS:
+        assert allowed(AccessRole.ADMIN, path)
+        with pytest.raises(
+            Forbidden, match="is not for servers; use the certificate of an administrator"
+        ):
+            policy.check(holder(AccessRole.SERVER), path)
+
+
 def test_unknown_method_is_refused_to_everyone():
     assert not any(allowed(role, "nyala.v1.MasterService/Nothing") for role in AccessRole)
 
