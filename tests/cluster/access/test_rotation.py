@@ -1,5 +1,6 @@
 """Replacement of the certificate authority of a real cluster, under load, with the leader master killed."""
 
+import json
 import os
 import subprocess
 import sys
@@ -114,6 +115,9 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         )
         new = trusted(cluster, "master-0")[0]
         assert new != old
+        shown = json.loads(run(cluster, "ca", "show", "--format", "json").stdout)
+        assert [a["state"] for a in shown["authorities"]] == ["issues", "trusted, old"]
+        assert (shown["behind"], shown["logins"]) == ([], [])
         assert all(trusted(cluster, n) == [new, old] for n in cluster.names)
         again = cluster.leader_master()
         cluster.kill(again)
