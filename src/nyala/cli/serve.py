@@ -233,8 +233,6 @@ async def _serve(
         log.info("%s %s serves on %s", role, server.uuid, addresses.public)
         if credentials is None:
             log.info("without certificates: all users of this machine may read and change the data")
-        gc.collect()
-        gc.freeze()  # collections do not visit what lives as long as the process
         await _wait_for_stop(server)
         log.info("stopping")
     finally:
@@ -277,6 +275,8 @@ async def _wait_for_stop(server: ServerProcess) -> None:
         InvalidArgument: it belongs to another cluster; other failures are shown on its pages and do not stop
             it.
     """
+    gc.collect()
+    gc.freeze()  # collections do not visit what lives as long as the process
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for what in (signal.SIGTERM, signal.SIGINT):

@@ -16,7 +16,7 @@ from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.security.identity import user_name
 from nyala.security.limits.shares import Shares
-from nyala.tserver.scanners import Scanners
+from nyala.tserver.scans.scanners import Scanners
 from nyala.tserver.write_path import WritePath
 from nyala.wire import flight, methods, status
 from nyala.wire.flight_data import FlightData

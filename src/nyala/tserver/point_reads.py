@@ -26,7 +26,7 @@ from nyala.common.schema import Schema
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
-from nyala.tserver.scanners import check_present
+from nyala.tserver.scans.scanners import check_present
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb

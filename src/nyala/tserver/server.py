@@ -24,7 +24,6 @@ from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
 from nyala.security.tables.grants import TableRef
 from nyala.tserver.address_overrides import AddressOverrides
-from nyala.tserver.caller_shares import CallerShares
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.compaction_scheduler import CompactionScheduler
 from nyala.tserver.config import TabletServerConfig
@@ -39,8 +38,9 @@ from nyala.tserver.journals.service import JournalService
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
 from nyala.tserver.point_reads import PointReads
-from nyala.tserver.scan_memory import ScanMemory
-from nyala.tserver.scanners import Scanners
+from nyala.tserver.scans.caller_shares import CallerShares
+from nyala.tserver.scans.scan_memory import ScanMemory
+from nyala.tserver.scans.scanners import Scanners
 from nyala.tserver.splits import Splits
 from nyala.tserver.startup_gate import StartupGate
 from nyala.tserver.startup_reports import StartupReports

@@ -7,7 +7,7 @@ from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.tablet.read.view import split_keys
 from nyala.tablet.rows.selection import ScanFilter
-from nyala.tserver.scanners import bounds_of, check_predicate, failing_on_damage, view_at
+from nyala.tserver.scans.scanners import bounds_of, check_predicate, failing_on_damage, view_at
 from nyala.tserver.tablets import Tablets
 from nyala.wire import methods
 from nyala.wire.proto import reads_pb2 as pb

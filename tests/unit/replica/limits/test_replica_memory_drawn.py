@@ -11,7 +11,7 @@ from nyala.common.options import KIB, Options
 from nyala.replica.copy.protocol import ENDED
 from nyala.replica.copy.shielded_steps import PIECES
 from nyala.replica.memory import MemoryPart
-from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
+from nyala.tserver.scans.scan_memory import LEAST_BYTES, ScanMemory
 from tests.selected import first
 from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.memory_support import burst, flusher

@@ -22,8 +22,8 @@ from nyala.env.clock import HybridClock, SystemClock
 from nyala.replica.memory import MemoryTracker
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
-from nyala.tserver.scan_memory import ScanMemory
-from nyala.tserver.scanners import Scanners, bounds_of
+from nyala.tserver.scans.scan_memory import ScanMemory
+from nyala.tserver.scans.scanners import Scanners, bounds_of
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.tablet.support.tablet_support import INT_KEY, Driver, info, numbered

@@ -6,7 +6,7 @@ from nyala.common.errors import Throttled
 from nyala.common.options import MIB, Options
 from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.tablet.files.replicated_ops import RowOp
-from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
+from nyala.tserver.scans.scan_memory import LEAST_BYTES, ScanMemory
 from tests.unit.tablet.support.tablet_support import Driver, numbered
 
 OPTIONS = Options(memory_budget_bytes=64 * MIB, scan_memory_bytes=4 * MIB)

@@ -17,8 +17,8 @@ from nyala.replica.memory import MemoryTracker
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
 from nyala.tserver.checksums import Checksums
-from nyala.tserver.scan_memory import ScanMemory
-from nyala.tserver.scanners import Scanners
+from nyala.tserver.scans.scan_memory import ScanMemory
+from nyala.tserver.scans.scanners import Scanners
 from nyala.wire.proto import nyala_pb2
 from nyala.wire.proto import reads_pb2 as pb
 from tests.unit.machines.support.kinds import KINDS, KindDriver, removing

@@ -29,7 +29,7 @@ from nyala.replica.replica import Replica
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.read.changes import schema_of
 from nyala.tablet.read.view import View
-from nyala.tserver.scan_memory import ScanMemory
+from nyala.tserver.scans.scan_memory import ScanMemory
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import convert, flight
 from nyala.wire.flight_data import FlightData
