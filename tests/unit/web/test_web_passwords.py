@@ -105,7 +105,8 @@ def test_refusals_are_shown_in_a_new_form_and_begin_no_session(caplog):
         def begins(answer):
             return "__Host-nyala-form-" not in answer.headers["set-cookie"]
 
-        wrong = send(address, *form(address), password="staple <b>")
+        cookie, token = form(address)
+        wrong = send(address, cookie, token, "staple <b>")
         assert (wrong.status, begins(wrong)) == (403, False)
         assert "password is wrong" in wrong.body
         accounts.failure = Throttled("wait <b>20 s</b>")
