@@ -62,6 +62,11 @@ class Connection:
         """The client's coroutines, which run on the loop of this connection only."""
         return self._open.core
 
+    @property
+    def call(self) -> tuple[ClientCore, ThreadCaller]:
+        """The first arguments of the calls that `nyala.client.calls` describes."""
+        return self.core, self.caller
+
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "a client, and the tables, journals and logs that it has opened, cannot be pickled or copied: "

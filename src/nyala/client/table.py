@@ -1,7 +1,6 @@
 """Table: handle of an open table. Methods may be called from any thread and block."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
@@ -12,6 +11,7 @@ from nyala.client.calls.altering import update_table
 from nyala.client.calls.handle import TableHandle
 from nyala.client.calls.reading import get_rows
 from nyala.client.calls.rows import PreparedRows, mixed_rows_of, rows_of
+from nyala.client.calls.soon_writes import Soon, SoonArguments
 from nyala.client.calls.writing import write_rows
 from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
@@ -144,15 +144,11 @@ class Table(TableHandle):
         rows = mixed_rows_of(self._table, data, op_column, all_or_nothing, how)
         return self._send(rows, how)
 
-    def insert_soon(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
-    ) -> Future[WriteResult]:
+    def insert_soon(self, data: Any, **how: Unpack[SoonArguments]) -> Soon:
         """As `insert`; see `upsert_soon`."""
-        return self._write_soon("insert", data, all_or_nothing, how)
+        return self._write_soon("insert", data, how)
 
-    def upsert_soon(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
-    ) -> Future[WriteResult]:
+    def upsert_soon(self, data: Any, **how: Unpack[SoonArguments]) -> Soon:
         """Begin to add or change rows, without waiting for it.
 
         The rows are converted, and refused if they are wrong, before it returns. It waits for room while the
@@ -161,8 +157,7 @@ class Table(TableHandle):
 
         Args:
             data: as for `upsert`, in memory.
-            all_or_nothing: as for `upsert`.
-            **how: as for `upsert`.
+            **how: `all_or_nothing=`, and the others of `upsert`.
 
         Returns:
             The future of the result, or of the errors that `upsert` raises. Its callbacks run in the client's
@@ -172,24 +167,19 @@ class Table(TableHandle):
         Raises:
             SchemaMismatch, InvalidArgument: wrong rows, a stream, or a closed client; nothing was sent.
         """
-        return self._write_soon("upsert", data, all_or_nothing, how)
+        return self._write_soon("upsert", data, how)
 
-    def update_soon(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
-    ) -> Future[WriteResult]:
+    def update_soon(self, data: Any, **how: Unpack[SoonArguments]) -> Soon:
         """As `update`; see `upsert_soon`."""
-        return self._write_soon("update", data, all_or_nothing, how)
+        return self._write_soon("update", data, how)
 
-    def delete_soon(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
-    ) -> Future[WriteResult]:
+    def delete_soon(self, data: Any, **how: Unpack[SoonArguments]) -> Soon:
         """As `delete`; see `upsert_soon`."""
-        return self._write_soon("delete", data, all_or_nothing, how)
+        return self._write_soon("delete", data, how)
 
-    def _write_soon(
-        self, op: str, data: Any, all_or_nothing: bool, how: WriteArguments
-    ) -> Future[WriteResult]:
-        rows = rows_of(self._table, op, data, all_or_nothing, how)
+    def _write_soon(self, op: str, data: Any, how: SoonArguments) -> Soon:
+        whole = how.pop("all_or_nothing", False)
+        rows = rows_of(self._table, op, data, whole, how)
         stage = part_of(self._connection.core, how.get("txn"))
         return self._connection.soon.write(self._table, rows, stage)
 
@@ -197,9 +187,8 @@ class Table(TableHandle):
         return self._send(rows_of(self._table, op, data, all_or_nothing, how), how)
 
     def _send(self, rows: PreparedRows, how: WriteArguments) -> WriteResult:
-        core, caller = self._connection.core, self._connection.caller
-        stage = part_of(core, how.get("txn"))
-        return finished(write_rows(core, caller, self._table, rows, stage))
+        stage = part_of(self._connection.core, how.get("txn"))
+        return finished(write_rows(*self._connection.call, self._table, rows, stage))
 
     @overload
     def delete_where(
@@ -234,8 +223,7 @@ class Table(TableHandle):
             InvalidArgument: a `where` that cannot be read, and other wrong arguments.
             HistoryGone: the snapshot cannot be read any more.
         """
-        core, caller = self._connection.core, self._connection.caller
-        return finished(modify.delete_rows(core, caller, self._table, where, txn, how))
+        return finished(modify.delete_rows(*self._connection.call, self._table, where, txn, how))
 
     def update_where(
         self, where: str, values: Mapping[str, Any], **how: Unpack[ModifyArguments]
@@ -256,8 +244,7 @@ class Table(TableHandle):
             NotFound: an unknown column.
             HistoryGone: the snapshot cannot be read any more.
         """
-        core, caller = self._connection.core, self._connection.caller
-        return finished(modify.update_rows(core, caller, self._table, where, values, how))
+        return finished(modify.update_rows(*self._connection.call, self._table, where, values, how))
 
     @overload
     def get(
@@ -281,8 +268,7 @@ class Table(TableHandle):
         Returns:
             The row as a dict, None if absent; for a list of keys, a list in the same order.
         """
-        core, caller = self._connection.core, self._connection.caller
-        return finished(get_rows(core, caller, self._table, self._keys, key, columns))
+        return finished(get_rows(*self._connection.call, self._table, self._keys, key, columns))
 
     def scan(
         self,

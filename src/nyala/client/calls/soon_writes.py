@@ -13,10 +13,17 @@ from nyala.client.core import ClientCore
 from nyala.client.results import WriteResult
 from nyala.client.write.pending_call import Call
 from nyala.client.write.staging import PartStage
+from nyala.client.write.watch import WriteArguments
 from nyala.common.errors import InvalidArgument
 from nyala.env.loop_thread import CHECK_INTERVAL_S, LoopThread
 
 Soon = Future[WriteResult]
+
+
+class SoonArguments(WriteArguments, total=False):
+    """Arguments of a write whose result is a future."""
+
+    all_or_nothing: bool
 
 
 class SoonWrites:

@@ -13,4 +13,4 @@ def unconnected_table(schema: Schema) -> Table:
     """Return a table of which reads can be described; a request raises AttributeError."""
     opened = OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {})
     core = SimpleNamespace(plan=lambda table, spec: None)
-    return Table(SimpleNamespace(core=core, caller=None), opened)  # type: ignore[arg-type]
+    return Table(SimpleNamespace(core=core, call=(core, None)), opened)  # type: ignore[arg-type]

@@ -23,8 +23,8 @@ class Connection:
     """A connection, its core and each upload in one: records the batches."""
 
     def __init__(self) -> None:
-        self.caller = Immediate()
         self.core = self.session = self
+        self.call = self, Immediate()
         self.options = ClientOptions()
         self.rows: list[dict[str, Any]] = []
         self.whole: list[int] = []
