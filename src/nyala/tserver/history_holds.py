@@ -102,7 +102,13 @@ class HistoryHolds:
         kept.holds[owner, name] = HistoryHold(at, self._clock.monotonic_us() + ttl_ms * 1000)
 
     def release(self, tablet: TabletId, name: str, owner: str = "") -> None:
-        """Release a hold of an owner, if it exists."""
+        """Release a hold, if it exists.
+
+        Args:
+            tablet: id of the tablet.
+            name: name of the hold.
+            owner: who made it, as for `hold`.
+        """
         kept = self._kept.get(tablet)
         if kept is not None:
             kept.holds.pop((owner, name), None)

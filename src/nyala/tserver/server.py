@@ -22,9 +22,9 @@ from nyala.machines import registry
 from nyala.replica.clock_offsets import MasterClocks
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
+from nyala.security.limits.caller_shares import CallerShares
 from nyala.security.tables.grants import TableRef
 from nyala.tserver.address_overrides import AddressOverrides
-from nyala.tserver.caller_shares import CallerShares
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.compaction_scheduler import CompactionScheduler
 from nyala.tserver.config import TabletServerConfig

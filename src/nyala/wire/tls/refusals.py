@@ -60,7 +60,14 @@ class Refusals:
         self._calls[caller] += 1
 
     def begin(self, caller: str, path: str, peer: str, err: NyalaError) -> None:
-        """Note a refusal without waiting for it; see `note`."""
+        """Note a refusal without waiting for it.
+
+        Args:
+            caller: as for `note`.
+            path: as for `note`.
+            peer: as for `note`.
+            err: as for `note`.
+        """
         if self._audit is not None:
             work = self.note(caller, path, peer, err)
             self._keep(asyncio.get_running_loop().create_task(work, name="audit"))
