@@ -105,9 +105,9 @@ class HistoryHolds:
         """Release a hold, if it exists.
 
         Args:
-            tablet: whose history it holds.
-            name: of the hold.
-            owner: who made it.
+            tablet: id of the tablet.
+            name: name of the hold.
+            owner: who made it, as for `hold`.
         """
         kept = self._kept.get(tablet)
         if kept is not None:

@@ -22,6 +22,7 @@ from nyala.machines import registry
 from nyala.replica.clock_offsets import MasterClocks
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
+from nyala.security.limits.caller_shares import CallerShares
 from nyala.security.tables.grants import TableRef
 from nyala.tserver.address_overrides import AddressOverrides
 from nyala.tserver.checksums import Checksums
@@ -38,7 +39,6 @@ from nyala.tserver.journals.service import JournalService
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
 from nyala.tserver.point_reads import PointReads
-from nyala.tserver.scans.caller_shares import CallerShares
 from nyala.tserver.scans.scan_memory import ScanMemory
 from nyala.tserver.scans.scanners import Scanners
 from nyala.tserver.splits import Splits

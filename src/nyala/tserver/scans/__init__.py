@@ -1,1 +1,1 @@
-"""Open scans of a tablet server: their memory, and the share of each user."""
+"""Open scans of a tablet server, and their memory."""
