@@ -12,18 +12,22 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
 from nyala.client.results import WriteResult
 from nyala.client.write.pending_call import Call
-from nyala.client.write.staging import PartStage
-from nyala.client.write.watch import WriteArguments
+from nyala.client.write.staging import PartStage, StagingTarget
+from nyala.client.write.watch import OnProgress
+from nyala.common.casting import Requested
 from nyala.common.errors import InvalidArgument
 from nyala.env.loop_thread import CHECK_INTERVAL_S, LoopThread
 
 Soon = Future[WriteResult]
 
 
-class SoonArguments(WriteArguments, total=False):
-    """Arguments of a write whose result is a future."""
+class SoonArguments(Requested, total=False):
+    """Arguments of a write whose result is a future: those of every write, and `all_or_nothing`."""
 
     all_or_nothing: bool
+    progress: bool | OnProgress
+    stop: threading.Event | None
+    txn: StagingTarget | None
 
 
 class SoonWrites:
