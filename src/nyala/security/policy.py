@@ -112,9 +112,11 @@ NOT_OF_SERVERS: frozenset[str] = frozenset(
     f"{_V1}AccessService/{name}"
     for name in (
         "CreateToken", "RevokeToken", "Revoke", "AddUser", "SetUser", "RemoveUser", "Grant", "RevokeGrant",
+        "RotateAuthority", "RetireAuthority",
     )
 )  # fmt: skip
-"""Methods that servers do not call: with a stolen certificate of one nobody makes administrators of users."""
+"""Methods that servers do not call: with a stolen certificate of one nobody makes administrators of users, or
+another authority."""
 
 
 def require_entries(paths: Iterable[str]) -> None:
