@@ -82,7 +82,7 @@ def test_every_option_has_description_and_valid_default():
     units = ("_ms", "_s", "_bytes", "_mb", "_ops", "_rows", "_rowsets", "_tablets", "_max", "_days")
     words = (
         "wal_sync repair replicas orders_per_server repairs_per_server compute_threads scanners_max "
-        "slow_log_factor"
+        "slow_log_factor jwt_issuers"
     )
     others = words.split()
     for option in describe():
