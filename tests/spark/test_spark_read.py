@@ -223,7 +223,7 @@ def test_job_holds_its_snapshot_for_configured_time(spark, cluster, client):
 
     def held():
         request = pb.ListTabletsRequest(tablet_ids=tablets)
-        with Direct() as direct:
+        with Direct(cluster.masters) as direct:
             answer = direct.ask(cluster.address("tserver-0"), methods.LIST_TABLETS, request)
         return [[(h.name, h.at, h.left_ms) for h in t.holds] for t in answer.tablets]
 

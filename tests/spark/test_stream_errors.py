@@ -62,7 +62,7 @@ def held(cluster, table):
 
     def holds():
         request = pb.ListTabletsRequest(tablet_ids=[t.id for t in table.tablets()])
-        with Direct() as direct:
+        with Direct(cluster.masters) as direct:
             answer = direct.ask(cluster.address("tserver-0"), methods.LIST_TABLETS, request)
         return [[(h.name, h.at, h.left_ms) for h in t.holds] for t in answer.tablets]
 

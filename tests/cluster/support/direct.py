@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import grpc
 import pyarrow as pa
 
+from nyala.client.credentials import credentials_for
 from nyala.common.errors import NyalaError
 from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
@@ -25,14 +26,19 @@ ANSWER_MS = round(within(20) * 1_000)
 
 
 class Direct:
-    """Sends requests to one server regardless of leadership, as a stale or hostile client does."""
+    """Sends requests to one server regardless of leadership, as a stale or hostile client does.
 
-    def __init__(self) -> None:
+    Args:
+        masters: of a cluster with certificates, whose client it is; empty: without encryption.
+    """
+
+    def __init__(self, masters: str = "") -> None:
+        self._credentials = credentials_for(masters) if masters else None
         self._loop = LoopThread("direct")
         self._rpc = self._loop.run(self._make())
 
     async def _make(self) -> GrpcRpc:
-        rpc = GrpcRpc(RpcLimits(message_bytes=256 << 20))
+        rpc = GrpcRpc(RpcLimits(message_bytes=256 << 20), self._credentials)
         self.env = system_env(rpc)
         return rpc
 
