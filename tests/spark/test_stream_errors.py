@@ -76,7 +76,10 @@ def held(cluster, table):
             {"max_row_per_trigger": "1"},
             "'max_row_per_trigger' .did you mean 'max_rows_per_trigger'",
         ),
-        ({"at": "5"}, "option 'at' has no meaning for a stream; its options are: ca, cert, columns, "),
+        (
+            {"at": "5"},
+            "option 'at' has no meaning for a stream; its options are: ca, cert, columns, ",
+        ),
         ({"schema_evolution": "add"}, "schema_evolution is not offered.*start the query again"),
         ({"max_rows_per_trigger": "0"}, "max_rows_per_trigger='0': a number of rows, from 1"),
         ({"net": "yes"}, "net='yes': write true or false"),

@@ -40,7 +40,9 @@ def test_unknown_benchmark_lists_names_and_runs_nothing(words):
         timeout=within(180),
     )
     assert done.returncode == 2
-    names = "write, scan, lookups, small, store, failover, consensus, groups, group_commit, kudu, copy"
+    names = (
+        "write, scan, lookups, small, store, failover, consensus, groups, group_commit, kudu, copy"
+    )
     assert f"there are: {names}" in done.stderr
     assert done.stdout == ""
 
