@@ -9,9 +9,6 @@ import typer
 from nyala.common.errors import InvalidArgument
 from nyala.security.files import PASSWORD_VARIABLE
 
-MAX_TOKEN_BYTES = 16 << 10
-"""Size of the largest token that a master takes."""
-
 PasswordStdin = Annotated[
     bool,
     typer.Option(
@@ -62,6 +59,8 @@ def token_in(file: str) -> str:
     Raises:
         InvalidArgument: the file cannot be read, or has none.
     """
+    from nyala.security.accounts.issuers import MAX_TOKEN_BYTES
+
     try:
         if file == "-":
             found = sys.stdin.read(MAX_TOKEN_BYTES + 1)

@@ -82,6 +82,7 @@ class MasterPeers:
     async def _watch(self, peer: Peer) -> None:
         rpc, timeout_ms = self._env.rpc, max(1000, 2 * self._interval_ms)
         while self._peers.get(peer.address) is peer:
+            pause_ms = self._interval_ms
             try:
                 peer.info = await rpc.call(
                     peer.address,
@@ -97,14 +98,12 @@ class MasterPeers:
                 )
                 peer.config = _committed(peer.status)
                 peer.answered_us = self._env.clock.monotonic_us()
+                pause_ms = self._pause_ms()
             except NyalaError as err:
                 log.debug("master %s does not answer: %s", peer.address, err)
-                await self._env.tasks.sleep_ms(self._interval_ms)
             except Exception as bug:  # the task's top: without it this master is not polled again
                 log.error("the answer of master %s was not read", peer.address, exc_info=bug)
-                await self._env.tasks.sleep_ms(self._interval_ms)
-            else:
-                await self._env.tasks.sleep_ms(self._pause_ms())
+            await self._env.tasks.sleep_ms(pause_ms)
 
     def _pause_ms(self) -> int:
         """Return the pause after an answer. A master that has not joined the group yet waits for its news."""

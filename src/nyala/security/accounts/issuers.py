@@ -87,27 +87,24 @@ class TokenIssuers:
             header = jwt.get_unverified_header(token)
         except (jwt.InvalidTokenError, ValueError, RecursionError) as err:
             raise _refused("it is not a JSON Web Token") from err
-        found = [i for i in self._read() if i.issuer == unverified.get("iss")]
-        if not found:
+        issuer = next((i for i in self._read() if i.issuer == unverified.get("iss")), None)
+        if issuer is None:
             raise _refused(
                 "its issuer (iss) is not one of the file that the option jwt_issuers names"
             )
-        claims = self._verified(token, header, found)
+        claims = self._verified(token, header, issuer)
         _check_times(claims, now_s)
-        name = claims.get(found[0].name_claim)
+        name = claims.get(issuer.name_claim)
         try:
             return check_name(name if isinstance(name, str) else "")
         except InvalidArgument as err:
             raise _refused(
-                f"its claim {found[0].name_claim!r} is not the name of an account: 1 to 64 letters, digits "
+                f"its claim {issuer.name_claim!r} is not the name of an account: 1 to 64 letters, digits "
                 "and . _ @ -"
             ) from err
 
-    def _verified(
-        self, token: str, header: dict[str, Any], issuers: list[Issuer]
-    ) -> dict[str, Any]:
+    def _verified(self, token: str, header: dict[str, Any], issuer: Issuer) -> dict[str, Any]:
         """Return the claims of a token, with the signature, issuer and audience verified."""
-        issuer = issuers[0]
         keys = self._keys(issuer)
         kid = header.get("kid")
         fitting = [k for k in keys if k.key_id == kid] if kid is not None else keys

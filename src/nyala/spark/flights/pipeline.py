@@ -298,4 +298,5 @@ class FlightsLoad:
 
     def finish_statistics(self) -> int:
         """Bring the statistics to the end of the changes; return the number of their groups."""
-        return self._statistics.finish()
+        self._statistics.finish()
+        return self._client.table(statistics.TABLE).count()

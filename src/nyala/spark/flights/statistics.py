@@ -1,6 +1,6 @@
 """Delays by day, carrier and origin: a table that follows the change feed of the flights."""
 
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,8 +53,8 @@ class DelayStatistics:
         if self._query is None:
             self._query = self._changes().trigger(processingTime=INTERVAL).start()
 
-    def finish(self) -> int:
-        """Read the changes to their end and stop the query; return the number of groups.
+    def finish(self) -> None:
+        """Read the changes to their end and stop the query.
 
         Raises:
             StreamingQueryException: the query has ended by an error too often.
@@ -69,7 +69,6 @@ class DelayStatistics:
                 self._ended(err)
         self._query.stop()
         self._query = None
-        return int(read(self._spark, TABLE, columns=[], masters=self._masters).count())
 
     def _ended(self, err: StreamingQueryException | None) -> None:
         self._query = None
@@ -98,7 +97,7 @@ class DelayStatistics:
             return
         touched = spark.createDataFrame(groups)
         days = groups["day"].to_pylist()
-        span = f"time_hour >= date '{min(days)}' and time_hour < date '{_after(max(days))}'"
+        span = f"time_hour >= date '{min(days)}' and time_hour < date '{max(days) + timedelta(days=1)}'"
         flights = read(
             spark, "flights", masters=self._masters, where=span,
             columns=["time_hour", "carrier", "flight", "origin", "arr_delay", "cancelled"],
@@ -121,7 +120,3 @@ class DelayStatistics:
 
 def _with_day(flights: DataFrame) -> DataFrame:
     return flights.withColumn("day", f.to_date("time_hour"))
-
-
-def _after(day: date) -> date:
-    return day + timedelta(days=1)
