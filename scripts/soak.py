@@ -115,6 +115,12 @@ def stream_restarts(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.spark.kills.stream_kills", *size]
 
 
+def bank(minutes: float, seed: int) -> list[str]:
+    """Five simulated hours of transfers by transactions under faults and alterations, or as many as fit."""
+    size = ["--hours", "5", "--minutes", f"{minutes}", "--seed", f"{seed}", "--workers", "2"]
+    return [PY, "-m", "tests.sim.transactions.run", *size]
+
+
 def transactions(minutes: float, seed: int) -> list[str]:
     """Random worlds of the transaction protocol, as many as fit; then explorations."""
     states = f"{min(20_000, int(minutes * 500))}"
@@ -129,6 +135,7 @@ def hostile(minutes: float, seed: int) -> list[str]:
 
 
 NAMES: dict[str, Callable[[float, int], list[str]]] = {
+    "bank": bank,
     "coordinator": coordinator,
     "ddl": ddl,
     "ensembles": ensembles,
