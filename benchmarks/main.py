@@ -3,7 +3,8 @@
 SIGINT and SIGTERM end them and stop the clusters that they started.
 `--etcd PROGRAM` and `--etcd-benchmark PROGRAM` name the programs that `consensus` and `journal` measure too;
 without them they use `etcd` and `etcd-benchmark` from the PATH, and omit what is not installed.
-`--kudu FOLDER` names Kudu's programs and Java client (`kudu_cluster.py`) for `kudu`, `store`, `master`.
+`--kudu FOLDER` names Kudu's programs and Java client (`kudu_cluster.py`) for `kudu`, `store`, `master`,
+`spark`; the last one needs `--kudu-spark PYTHON` too (`spark_kudu.py`).
 """
 
 import argparse
@@ -46,6 +47,9 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--kudu", metavar="FOLDER", help="Kudu's programs and client, to run beside"
     )
+    parser.add_argument(
+        "--kudu-spark", metavar="PYTHON", help="Python with PySpark 3.5, for kudu-spark"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rows, where there is a choice")
     for option in ("--rows", "--decisions"):
         parser.add_argument(option, type=int, metavar="N", help="of `transactions`")
@@ -56,6 +60,8 @@ def main(words: list[str]) -> int:
         os.environ["ETCD_BENCHMARK"] = arguments.etcd_benchmark
     if arguments.kudu:
         os.environ["KUDU"] = arguments.kudu
+    if arguments.kudu_spark:
+        os.environ["KUDU_SPARK"] = arguments.kudu_spark
     names = arguments.names
     unknown = [n for n in names if n not in NAMES]
     if unknown or not names:

@@ -2,6 +2,7 @@
 
 Each work is run in turn with both sources, and its figure is the median of the rounds; so the ratios hold on
 a busy machine too. The first run of a work, which starts workers, is reported for the count only.
+With `--kudu FOLDER --kudu-spark PYTHON` the jobs of kudu-spark are run after them (`spark_kudu.py`).
 """
 
 import os
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import nyala
 import nyala.spark
+from benchmarks import kudu_cluster, spark_kudu
 from benchmarks.report import Report
 from benchmarks.spark_stub import StubSource
 from benchmarks.wide import SCHEMA, rows
@@ -23,8 +25,14 @@ from nyala.spark.session import spark_session
 from nyala.testing import MiniCluster
 
 ROWS, QUICK_ROWS, BATCH, TABLETS = 8_000_000, 2_000_000, 20_000, 8
-ROUNDS = 5
+ROUNDS, WRITE_ROUNDS = 5, 3
 THREE = ("i0", "i1", "d0")
+GROUPED = "group by over 3 columns"
+TO_KUDU = {
+    "upsert": 4.0, "all columns": 2.0, "3 of 9 columns": 2.5, GROUPED: 1.0, "count": 1.0,
+    "1 % by key": 1.0,
+}  # fmt: skip
+"""Minimum ratio to kudu-spark's rate, by work."""
 ROOT = Path(__file__).parent.parent
 
 
@@ -49,7 +57,10 @@ def _stub(spark: SparkSession, count: int, columns: tuple[str, ...] = ()) -> Dat
     return spark.read.format("stub").options(**options).load()
 
 
-def _add_reads(report: Report, spark: SparkSession, count: int) -> None:
+def _add_reads(report: Report, spark: SparkSession, count: int) -> dict[str, float]:
+    """Add the reads; return the median seconds of each of ours."""
+    taken = {}
+
     def sql(query: str) -> DataFrame:
         return nyala.spark.sql(spark, query)
 
@@ -70,9 +81,14 @@ def _add_reads(report: Report, spark: SparkSession, count: int) -> None:
     for label, ours, theirs, least in pairs:
         ours(), theirs()
         mine, stub = _in_turn(ours, theirs)
+        taken[label] = mine
         report.add(f"{label}, stub", count / stub, "rows/s")
         report.add(f"{label}, nyala", count / mine, "rows/s")
         report.add(f"{label}, nyala to stub", stub / mine, "times", at_least=least)
+    grouped = "select i0 % 10, sum(i1), sum(d0) from wide group by 1"
+    (taken[GROUPED],) = _in_turn(lambda: sql(grouped).collect())
+    report.add(f"{GROUPED}, nyala", count / taken[GROUPED], "rows/s")
+    return taken
 
 
 def _add_empty(report: Report, spark: SparkSession, folder: str) -> None:
@@ -86,7 +102,8 @@ def _add_empty(report: Report, spark: SparkSession, folder: str) -> None:
 
 def _add_writes(
     report: Report, spark: SparkSession, table: nyala.Table, count: int, folder: str
-) -> None:
+) -> float:
+    """Add the writes; return the median seconds of ours. The rows are left in `folder`, as Parquet."""
     nyala.spark.read(spark, "wide").write.parquet(f"{folder}/wide")
     frame = spark.read.parquet(f"{folder}/wide")
     keys = np.random.default_rng(8).permutation(count).astype(np.int64)
@@ -104,6 +121,18 @@ def _add_writes(
     report.add("upsert, bulk client", count / client_s, "rows/s")
     report.add("upsert, Spark", count / spark_s, "rows/s")
     report.add("upsert, Spark to bulk client", client_s / spark_s, "times", at_least=0.7)
+    return spark_s
+
+
+def _add_kudu(report: Report, ours: dict[str, float], count: int, folder: str) -> None:
+    found = kudu_cluster.programs()
+    if found is None:
+        return
+    theirs = spark_kudu.seconds(found, f"{folder}/wide", count, ROUNDS, WRITE_ROUNDS, THREE)
+    for label, least in TO_KUDU.items():
+        report.add(f"{label}, kudu-spark", count / theirs[label], "rows/s")
+        times = theirs[label] / ours[label]
+        report.add(f"{label}, nyala to kudu-spark", times, "times", at_least=least)
 
 
 def run(quick: bool = False) -> Report:
@@ -117,11 +146,15 @@ def run(quick: bool = False) -> Report:
         f"{count:,} wide rows, {TABLETS} tablets, 3 replicas, synced, local[2]; medians of {ROUNDS}"
     )
     report = Report("spark", about)
-    with (
-        MiniCluster() as cluster,
-        nyala.connect(cluster.masters) as client,
-        tempfile.TemporaryDirectory() as folder,
-    ):
+    with tempfile.TemporaryDirectory() as folder:
+        ours = _add_nyala(report, count, folder)
+        _add_kudu(report, ours, count, folder)
+    return report
+
+
+def _add_nyala(report: Report, count: int, folder: str) -> dict[str, float]:
+    """Add the figures of nyala; return the median seconds of each work that kudu-spark does too."""
+    with MiniCluster() as cluster, nyala.connect(cluster.masters) as client:
         parts = nyala.Partition(hash=[nyala.Hash(["k"], TABLETS)])
         table = client.create_table("wide", SCHEMA, ["k"], parts)
         client.create_table("empty", SCHEMA, ["k"], parts)
@@ -133,9 +166,9 @@ def run(quick: bool = False) -> Report:
         spark = spark_session("nyala benchmark")
         spark.dataSource.register(StubSource)
         try:
-            _add_reads(report, spark, count)
+            ours = _add_reads(report, spark, count)
             _add_empty(report, spark, folder)
-            _add_writes(report, spark, table, count, folder)
+            ours["upsert"] = _add_writes(report, spark, table, count, folder)
         finally:
             spark.stop()
-    return report
+    return ours
