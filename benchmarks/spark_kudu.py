@@ -49,9 +49,11 @@ def seconds(
             "rounds": rounds, "write_rounds": write_rounds, "few": count // 100, "three": three,
         }  # fmt: skip
         environ = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME"}}
-        environ |= {"PYSPARK_PYTHON": python}
+        environ |= {
+            "PYSPARK_PYTHON": python
+        }  # -P: modules of this folder have names of Python's own
         done = subprocess.run(
-            [python, str(Path(__file__).with_name("spark_kudu_jobs.py"))],
+            [python, "-P", str(Path(__file__).with_name("spark_kudu_jobs.py"))],
             input=json.dumps(asked), env=environ, capture_output=True, text=True,
             timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
