@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from nyala.client.calls.rows import IN_TRANSACTIONS, OPS
-from nyala.client.client import connect
 from nyala.common.casting import check_types
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.predicate import columns_of
 from nyala.common.schema import Schema
 from nyala.common.where import parse
+from nyala.spark.clients import process_client
 from nyala.spark.options import check_known, flag, split
 
 KIND_PREFIX = "kind."
@@ -129,8 +129,8 @@ class WriteOptions:
                 raise InvalidArgument(
                     f"the frame has no column {column!r}; it has: {', '.join(frame.names)}"
                 )
-        with connect(masters) as client:
-            schema, since = client.table(table).definition, client.now()
+        client = process_client(masters)
+        schema, since = client.table(table).definition, client.now()
         _check_columns(table, schema, frame, special)
         if replaced:
             _check_condition(replaced, schema, frame)

@@ -167,11 +167,25 @@ def test_flush_between_the_steps_of_a_commit_loses_and_doubles_nothing(driver, t
         driver.reopen()
 
 
+def test_rows_that_end_while_the_built_ones_are_flushed_stay_ended(driver, txns):
+    txns.upsert(T1, 1, 2, 3, a=1)
+    txns.commit(T1)
+    install = driver.tablet.prepare_flush(driver.flush_point())()
+    driver.write(RowOp.DELETE, [{"k": 2}], ["k"])
+    install()
+    assert sorted(rows(driver)) == [1, 3]
+    driver.flush()
+    driver.reopen()
+    assert sorted(rows(driver)) == [1, 3]
+
+
 def test_altered_columns_leave_the_built_rows_unused(driver, txns):
+    """Rows that were staged without a column keep the value that another write gave it since."""
     txns.upsert(T1, 1, 2, a=1)
     driver.alter(AddColumn("more", pa.int64()))
+    driver.write(RowOp.UPSERT, [{"k": 1, "a": 0, "s": "w", "more": 5}])
     txns.commit(T1)
-    assert sorted(rows(driver)) == [1, 2]
+    assert [(r["k"], r["a"], r["more"]) for r in driver.rows()] == [(1, 1, 5), (2, 1, None)]
 
 
 @pytest.mark.parametrize("seed", range(6))
