@@ -21,7 +21,7 @@ from nyala.client.write.staging import StagedPart
 from nyala.common.errors import NyalaError
 from nyala.spark.clients import process_client, writing_client
 from nyala.spark.writes.options import WriteOptions
-from nyala.spark.writes.replaced_rows import ReplacedRows
+from nyala.spark.writes.replaced_rows import ReplacedRows, check_replaced
 from nyala.spark.writes.row_ops import row_ops
 
 REPLACED_PART = "overwrite"
@@ -80,7 +80,10 @@ def _stage(
     options: WriteOptions, table: Table, part: TransactionPart, batches: Iterator[pa.RecordBatch]
 ) -> None:
     """Stage batches as they come: further ones are read while the earlier ones are on their way."""
-    replaced = ReplacedRows(options.replaced, table) if options.replaced else None
+    replaced = None
+    if options.replaced:
+        check_replaced(options, table)
+        replaced = ReplacedRows(options.replaced, table)
 
     def checked() -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -130,11 +133,10 @@ def commit_parts(
     """
     made = resumed(client, options, transaction, messages, key)
     try:
-        if (
-            options.replaced
-        ):  # this part was not included, so it takes effect before those of the tasks
+        if options.replaced:  # a part that was not included takes effect first
             part = made.part(REPLACED_PART)
             client.table(options.table).delete_where(options.replaced, txn=part)
+            check_replaced(options, client.table(options.table))
         made.commit()
     finally:
         made.leave()
