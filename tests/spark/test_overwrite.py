@@ -5,6 +5,10 @@ import pytest
 from pyspark.sql import functions as f
 
 import nyala
+from nyala.common.errors import TransactionDenied
+from nyala.spark.writes.options import WriteOptions
+from nyala.spark.writes.replaced_rows import check_replaced
+from nyala.spark.writes.staging import commit_parts
 
 pytestmark = pytest.mark.full
 SCHEMA = pa.schema(
@@ -86,3 +90,41 @@ def test_job_with_an_id_replaces_once(spark, table, replace):
     table.upsert([{"k": 100, "day": 1, "v": "later"}])
     replace(days(spark, 0, 9, 1), job_id=f"replace {table.name}")
     assert rows(table) == {0: (1, "new"), 1: (1, "new"), 2: (1, "new"), 100: (1, "later")}
+
+
+@pytest.fixture
+def two_numbers(client):
+    """Create a table with two columns whose names can be swapped; return options of a job over it."""
+    fields = [("k", pa.int64()), ("a", pa.int64()), ("b", pa.int64())]
+    parts = nyala.Partition(hash=[nyala.Hash(["k"], 2)])
+    table = client.create_table("two_numbers", pa.schema(fields), ["k"], parts, replicas=1)
+    table.upsert([{"k": 1, "a": 1, "b": 2}, {"k": 2, "a": 2, "b": 1}])
+    yield table
+    client.drop_table("two_numbers")
+
+
+def swap(table):
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        table.alter().rename_column(old, new).commit()
+
+
+@pytest.mark.parametrize("where", ["a = 1", "a = 1 and b = 2"])
+def test_condition_whose_columns_are_renamed_while_the_job_runs_replaces_nothing(
+    cluster, client, two_numbers, where
+):
+    frame = two_numbers.definition.arrow
+    options = WriteOptions.of(
+        "two_numbers", cluster.masters, {"where": where}, frame, overwrite=True
+    )
+    swap(two_numbers)
+    before = client.table("two_numbers").scan(order=True).to_arrow()
+    with pytest.raises(TransactionDenied, match="renamed while the job ran"):
+        commit_parts(client, options, options.write_id, [])
+    with pytest.raises(TransactionDenied, match="renamed while the job ran"):
+        check_replaced(options, client.table("two_numbers"))
+    assert client.table("two_numbers").scan(order=True).to_arrow() == before
+    swap(client.table("two_numbers"))
+    again = WriteOptions.of("two_numbers", cluster.masters, {"where": where}, frame, overwrite=True)
+    commit_parts(client, again, again.write_id, [])
+    left = client.table("two_numbers").scan().to_arrow().to_pylist()
+    assert [r["k"] for r in left] == [2]

@@ -1,6 +1,5 @@
 """Checks of a frame in the driver, before any task runs."""
 
-from contextlib import nullcontext
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,7 @@ def test_decimal_for_a_floating_column_is_refused_with_advice_for_spark(monkeypa
     schema = from_arrow(pa.schema({"k": pa.int64(), "v": kind}), ["k"])
     table = SimpleNamespace(definition=schema)
     client = SimpleNamespace(table=lambda name: table, now=lambda: 1)
-    monkeypatch.setattr(writer, "connect", lambda masters: nullcontext(client))
+    monkeypatch.setattr(writer, "process_client", lambda masters: client)
     frame = pa.table({"k": [1], "v": [Decimal("0.5")]}).schema
     with pytest.raises(SchemaMismatch) as caught:
         writer.WriteOptions.of("t", "", {}, frame)
@@ -31,7 +30,7 @@ def test_decimal_for_a_floating_column_is_refused_with_advice_for_spark(monkeypa
 def options_of(monkeypatch):
     schema = from_arrow(pa.schema({"k": pa.int64(), "day": pa.int64(), "v": pa.string()}), ["k"])
     client = SimpleNamespace(table=lambda name: SimpleNamespace(definition=schema), now=lambda: 1)
-    monkeypatch.setattr(writer, "connect", lambda masters: nullcontext(client))
+    monkeypatch.setattr(writer, "process_client", lambda masters: client)
 
     def made(*, overwrite=True, columns=("k", "day", "v"), **options):
         frame = pa.schema([schema.arrow.field(c) for c in columns])

@@ -14,10 +14,11 @@ from nyala.client.calls.opening import OpenClient
 from nyala.client.calls.soon_writes import SoonWrites
 from nyala.client.calls.thread_caller import ThreadCaller
 from nyala.client.core import ClientCore, ClientOptions
-from nyala.client.credentials import cluster_key
+from nyala.client.credentials import cluster_key, remembered
 from nyala.client.write.waiting import closed_meanwhile
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
 from nyala.env.monotonic import began_us
+from nyala.security.files import CredentialFiles
 
 T = TypeVar("T")
 
@@ -135,15 +136,26 @@ class Connection:
         self._loop.close(self._open.close)
 
 
-_shared: dict[tuple[int, str], Connection] = {}
-_connecting: dict[tuple[int, str], threading.Lock] = {}
-"""One lock per process, since a forked child may inherit one that stays held, and per cluster."""
+_Key = tuple[int, str, CredentialFiles | None, int]
+_shared: dict[_Key, Connection] = {}
+_connecting: dict[_Key, threading.Lock] = {}
+"""One lock per process, since a forked child may inherit one that stays held, and per connection."""
 
 
-def shared(masters: str) -> Connection:
-    """Return this process' shared connection to a cluster, which is never closed. Any thread."""
-    key = (os.getpid(), cluster_key(masters))
+def shared(masters: str, timeout_ms: int = ClientOptions().timeout_ms) -> Connection:
+    """Return this process' shared connection to a cluster, which is never closed. Any thread.
+
+    There is one for each user whose credentials this process was given, and for each deadline.
+
+    Args:
+        masters: "host:port,...".
+        timeout_ms: deadline of each call.
+
+    Raises:
+        Unavailable: no master answers at these addresses.
+    """
+    key = (os.getpid(), cluster_key(masters), remembered(masters), timeout_ms)
     with _connecting.setdefault(key, threading.Lock()):
         if key not in _shared:
-            _shared[key] = Connection(masters, ClientOptions())
+            _shared[key] = Connection(masters, ClientOptions(timeout_ms=timeout_ms))
         return _shared[key]

@@ -30,6 +30,11 @@ def remember(masters: str, files: CredentialFiles) -> None:
     _given.update(dict.fromkeys(parse_addresses(masters), files))
 
 
+def remembered(servers: str) -> CredentialFiles | None:
+    """Return the files that `remember` was given for some of these servers; None: none."""
+    return next((_given[a] for a in parse_addresses(servers) if a in _given), None)
+
+
 def credentials_for(servers: str) -> Credentials | None:
     """Return the credentials of a client that was given none; None: it uses no encryption.
 
@@ -44,8 +49,7 @@ def credentials_for(servers: str) -> Credentials | None:
         NyalaError: the login failed.
     """
     named = parse_addresses(servers)
-    earlier = next((_given[a] for a in named if a in _given), None)
-    files = earlier or _of_environment(named) or known.noted(named)
+    files = remembered(servers) or _of_environment(named) or known.noted(named)
     return None if files is None else Credentials(files)
 
 

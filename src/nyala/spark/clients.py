@@ -3,6 +3,9 @@
 from nyala.client.client import Client
 from nyala.client.connection import shared
 
+TIMEOUT_MS = 120_000
+"""Deadline of the calls of a task that writes, and of a commit."""
+
 
 def process_client(masters: str) -> Client:
     """Return this process' client of a cluster, which is never closed. Any thread.
@@ -17,3 +20,14 @@ def process_client(masters: str) -> Client:
         Unavailable: no master answers.
     """
     return Client(shared(masters))
+
+
+def writing_client(masters: str) -> Client:
+    """Return this process' client of a cluster for writes, which has a deadline of `TIMEOUT_MS`.
+
+    It is kept as that of `process_client`. Raises as that.
+
+    Args:
+        masters: addresses of the masters.
+    """
+    return Client(shared(masters, TIMEOUT_MS))

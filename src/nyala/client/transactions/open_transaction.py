@@ -110,6 +110,12 @@ class OpenTransaction:
             raise
         return True
 
+    async def leave(self) -> None:
+        """Leave it to another process; see `Transaction.leave`."""
+        if not self.ended:
+            self.ended = f"transaction {self.id} was left to another process"
+            self._parts.end(self.ended)
+
     def _note_unknown(self, err: BaseException) -> None:
         """Note that a master may have been asked to commit it and has not answered.
 

@@ -45,6 +45,11 @@ class TransactionPart:
         """Id of the transaction, in hexadecimal digits."""
         return self._transaction.hex()
 
+    @property
+    def failed(self) -> bool:
+        """True if a row was refused or a batch was not acknowledged, so that it cannot be committed."""
+        return self._stage.failure is not None
+
     def staged(self) -> StagedPart:
         """Return what this part has staged, to be sent to the process that commits. It can be pickled.
 
@@ -167,6 +172,13 @@ class Transaction:
         if self._open.committed is not None:
             return self.committed_before
         return self._connection.change(self._open.abort())
+
+    def leave(self) -> None:
+        """Take no more rows in this process, and keep no stage alive here; what is staged stays.
+
+        Another process commits or aborts it. Nothing happens if it has ended here.
+        """
+        self._connection.run(self._open.leave())
 
     def part_for(self, session: StageSession) -> PartStage:
         """Return the part that writes with the transaction itself stage into.

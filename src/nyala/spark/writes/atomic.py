@@ -10,13 +10,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from nyala.client.client import connect
 from nyala.client.write.staging import StagedPart
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import to_datetime
+from nyala.spark.clients import process_client, writing_client
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import TaskStaged, abort_parts, commit_parts, say, stage_rows
-from nyala.spark.writes.task import TIMEOUT_MS
 
 
 class AtomicWriter(DataSourceArrowWriter):
@@ -43,9 +42,8 @@ class AtomicWriter(DataSourceArrowWriter):
             moment = to_datetime(self._done_at).isoformat()
             say(f"job {options.job_id!r} was committed at {moment}; nothing was written again")
             return
-        with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:
-            key = options.job_id or None
-            done = commit_parts(client, options, options.write_id, messages, key)
+        client, key = writing_client(options.masters), options.job_id or None
+        done = commit_parts(client, options, options.write_id, messages, key)
         if done.committed_before:
             say(
                 f"job {options.job_id!r} was committed by another submission; nothing was written again"
@@ -62,8 +60,7 @@ def _committed_at(options: WriteOptions) -> int:
     """Return the commit time of an earlier submission of the job; 0: there is none."""
     if not options.job_id:
         return 0
-    with connect(options.masters) as client:
-        found = client.find_key(options.job_id)
+    found = process_client(options.masters).find_key(options.job_id)
     if found is not None and found.query:
         raise InvalidArgument(
             f"job_id {options.job_id!r} is the name of a stream, which the query {found.query} writes; use "

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from nyala.client.calls.rows import IN_TRANSACTIONS, OPS
-from nyala.client.client import connect
 from nyala.common.casting import check_types
 from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.ids import ColumnId
 from nyala.common.predicate import columns_of
 from nyala.common.schema import Schema
 from nyala.common.where import parse
+from nyala.spark.clients import process_client
 from nyala.spark.options import check_known, flag, split
 
 KIND_PREFIX = "kind."
@@ -60,6 +61,7 @@ class WriteOptions:
         atomic: the job takes effect as a whole.
         job_id: under which it takes effect once; empty: none.
         replaced: condition of the rows that are deleted before the frame is written; empty: none.
+        replaced_columns: id and name of each column that it names.
     """
 
     table: str
@@ -73,6 +75,7 @@ class WriteOptions:
     atomic: bool = True
     job_id: str = ""
     replaced: str = ""
+    replaced_columns: tuple[tuple[ColumnId, str], ...] = ()
 
     @classmethod
     def of(
@@ -129,8 +132,8 @@ class WriteOptions:
                 raise InvalidArgument(
                     f"the frame has no column {column!r}; it has: {', '.join(frame.names)}"
                 )
-        with connect(masters) as client:
-            schema, since = client.table(table).definition, client.now()
+        client = process_client(masters)
+        schema, since = client.table(table).definition, client.now()
         _check_columns(table, schema, frame, special)
         if replaced:
             _check_condition(replaced, schema, frame)
@@ -147,6 +150,7 @@ class WriteOptions:
             atomic,
             job_id,
             replaced,
+            columns_of_condition(replaced, schema) if replaced else (),
         )
 
 
@@ -186,9 +190,18 @@ def _check_overwrite(op: str, special: list[str], *, atomic: bool) -> None:
         )
 
 
+def columns_of_condition(where: str, schema: Schema) -> tuple[tuple[ColumnId, str], ...]:
+    """Return the columns that a condition names: id and name of each.
+
+    Raises:
+        InvalidArgument: it is none, or names columns that the table does not have.
+    """
+    return tuple((i, schema.by_id[i].name) for i in columns_of(parse(where, schema)))
+
+
 def _check_condition(where: str, schema: Schema, frame: pa.Schema) -> None:
     """Refuse a condition that is none of the table, or has columns that the frame does not give."""
-    names = [schema.by_id[i].name for i in columns_of(parse(where, schema))]
+    names = [name for _, name in columns_of_condition(where, schema)]
     if lacking := [n for n in names if n not in frame.names]:
         raise InvalidArgument(
             f"option where={where!r} reads column {lacking[0]!r}, which the frame lacks, so it is unknown "

@@ -5,9 +5,31 @@ import pyarrow as pa
 
 from nyala.client.table import Table
 from nyala.common.batches import to_batches
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import InvalidArgument, TransactionDenied
 from nyala.common.predicate import TRUE, evaluate
 from nyala.common.where import parse
+from nyala.spark.writes.options import WriteOptions, columns_of_condition
+
+
+def check_replaced(options: WriteOptions, table: Table) -> None:
+    """Check that the condition of a job names the columns that it named when the job was planned.
+
+    A rename in between would make it select other rows than those to which the rows of the frame belong. The
+    commit checks after it has staged the condition, since tablets refuse one of an earlier version of the
+    columns.
+
+    Args:
+        options: of the job.
+        table: the table, with its present columns.
+
+    Raises:
+        TransactionDenied: they are other columns.
+    """
+    if columns_of_condition(options.replaced, table.definition) != options.replaced_columns:
+        raise TransactionDenied(
+            f"the columns of table {table.name!r} were renamed while the job ran, so that where="
+            f"{options.replaced!r} means other columns than when it began; nothing was written. Run it again"
+        )
 
 
 class ReplacedRows:

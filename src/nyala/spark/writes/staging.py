@@ -12,15 +12,17 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from nyala.client.client import Client, connect
+from nyala.client.client import Client
+from nyala.client.results import PartlyWritten
+from nyala.client.table import Table
 from nyala.client.transactions.keys import MAX_TIMEOUT_S, Key, TransactionToken
-from nyala.client.transactions.transaction import Transaction
+from nyala.client.transactions.transaction import Transaction, TransactionPart
 from nyala.client.write.staging import StagedPart
 from nyala.common.errors import NyalaError
+from nyala.spark.clients import process_client, writing_client
 from nyala.spark.writes.options import WriteOptions
-from nyala.spark.writes.replaced_rows import ReplacedRows
+from nyala.spark.writes.replaced_rows import ReplacedRows, check_replaced
 from nyala.spark.writes.row_ops import row_ops
-from nyala.spark.writes.task import TIMEOUT_MS
 
 REPLACED_PART = "overwrite"
 """Name of the part with the delete of the rows that a job replaces."""
@@ -63,17 +65,47 @@ def stage_rows(
     assert context is not None, "a writer runs in a task"
     partition, attempt = context.partitionId(), context.taskAttemptId()
     token = TransactionToken(transaction, options.masters)
-    with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:
-        table = client.table(options.table)
-        opened = client.resume_transaction(token, table, timeout_s=MAX_TIMEOUT_S)
+    client = writing_client(options.masters)
+    table = client.table(options.table)
+    opened = client.resume_transaction(token, table, timeout_s=MAX_TIMEOUT_S)
+    try:
         part = opened.part(f"{partition}-{attempt}")
-        replaced = ReplacedRows(options.replaced, table) if options.replaced else None
+        _stage(options, table, part, batches)
+        return TaskStaged(partition, transaction, part.staged(), query)
+    finally:
+        opened.leave()
+
+
+def _stage(
+    options: WriteOptions, table: Table, part: TransactionPart, batches: Iterator[pa.RecordBatch]
+) -> None:
+    """Stage batches as they come: further ones are read while the earlier ones are on their way."""
+    replaced = None
+    if options.replaced:
+        check_replaced(options, table)
+        replaced = ReplacedRows(options.replaced, table)
+
+    def checked() -> Iterator[pa.RecordBatch]:
         for batch in batches:
+            if part.failed:
+                return
             if replaced is not None:
                 replaced.check(batch)
+            yield batch
+
+    if options.kind_column:
+        for batch in checked():
             for _, send in row_ops(options, table.primary_key, batch, txn=part):
                 send(table).raise_for_errors()
-        return TaskStaged(partition, transaction, part.staged(), query)
+        return
+    try:
+        if options.op_column:
+            done = table.write(checked(), options.op_column, txn=part)
+        else:
+            done = getattr(table, options.op)(checked(), txn=part)
+    except PartlyWritten as err:  # nothing of a part that is not whole takes effect
+        raise err.__cause__ if isinstance(err.__cause__, NyalaError) else err from None
+    done.raise_for_errors()
 
 
 def commit_parts(
@@ -100,10 +132,14 @@ def commit_parts(
         OutcomeUnknown: it may have taken effect, or may yet.
     """
     made = resumed(client, options, transaction, messages, key)
-    if options.replaced:  # this part was not included, so it takes effect before those of the tasks
-        part = made.part(REPLACED_PART)
-        client.table(options.table).delete_where(options.replaced, txn=part)
-    made.commit()
+    try:
+        if options.replaced:  # a part that was not included takes effect first
+            part = made.part(REPLACED_PART)
+            client.table(options.table).delete_where(options.replaced, txn=part)
+            check_replaced(options, client.table(options.table))
+        made.commit()
+    finally:
+        made.leave()
     return made
 
 
@@ -122,10 +158,9 @@ def abort_parts(
         key: its key; None: it has none.
     """
     try:
-        with connect(options.masters) as client:
-            made = resumed(client, options, transaction, messages, key)
-            if not made.abort():
-                say(f"transaction {transaction} was committed before its job failed; its rows stay")
+        made = resumed(process_client(options.masters), options, transaction, messages, key)
+        if not made.abort():
+            say(f"transaction {transaction} was committed before its job failed; its rows stay")
     except NyalaError as err:
         say(f"transaction {transaction} was not aborted, and ends by its time: {err.message}")
 
@@ -148,7 +183,11 @@ def resumed(
     """
     token = TransactionToken(transaction, options.masters)
     made = client.resume_transaction(token, client.table(options.table), key=key)
-    made.include(*(m.part for m in tasks_of(messages)))
+    try:
+        made.include(*(m.part for m in tasks_of(messages)))
+    except NyalaError:
+        made.leave()
+        raise
     return made
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from nyala.client.client import connect
 from nyala.client.transactions.keys import CommittedKey, StreamKey
 from nyala.common.errors import InvalidArgument
+from nyala.spark.clients import writing_client
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import (
     TaskStaged,
@@ -24,7 +24,6 @@ from nyala.spark.writes.staging import (
     stage_rows,
     tasks_of,
 )
-from nyala.spark.writes.task import TIMEOUT_MS
 
 QUERY_PROPERTY = "sql.streaming.queryId"
 BATCH_PROPERTY = "streaming.sql.batchId"
@@ -106,12 +105,12 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
             say(f"batch {batchId} of stream {self._name!r} has no tasks; it is not recorded")
             return
         first = staged[0]
-        with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:
-            known = client.find_key(self._name)
-            key = self.key_of(known, first.query, batchId)
-            if known is None or known.query != first.query or batchId > known.epoch:
-                commit_parts(client, options, first.transaction, staged, key)
-                return
+        client = writing_client(options.masters)
+        known = client.find_key(self._name)
+        key = self.key_of(known, first.query, batchId)
+        if known is None or known.query != first.query or batchId > known.epoch:
+            commit_parts(client, options, first.transaction, staged, key)
+            return
         say(
             f"batch {batchId} of stream {self._name!r} is committed already; it has no further effect"
         )

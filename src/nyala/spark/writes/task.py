@@ -19,6 +19,7 @@ from nyala.client.client import Client, connect
 from nyala.client.results import WriteResult
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument, NyalaError, SessionExpired
+from nyala.spark.clients import TIMEOUT_MS
 
 REPEATABLE = (
     "upsert",
@@ -31,7 +32,6 @@ REPEATABLE = (
 """Idempotent ops: writing all rows of a task again leaves the same rows."""
 PER_SESSION = 1_000
 """Maximum number of writes under one client id: a tablet keeps 16,384 results of a client."""
-TIMEOUT_MS = 120_000
 
 
 class TaskWrites:

@@ -123,8 +123,26 @@ def apply_writes(store: Store, operations: Sequence[CommittedOperation]) -> list
     ]
 
 
-def staging_errors(store: Store, operation: CommittedOperation) -> tuple[RowError, ...]:
-    """Return the errors of rows that could fail, now or later under this schema, whatever rows there are.
+@dataclass(slots=True, eq=False)
+class CheckedWrite:
+    """A write that was checked as part of a transaction, and is not applied.
+
+    Attributes:
+        errors: of rows that could fail, now or later under this schema, whatever rows there are.
+        whole_rows: it upserts rows with all columns, whose values do not depend on the rows that are there.
+    """
+
+    errors: tuple[RowError, ...]
+    whole_rows: bool
+    _kind: WriteKind
+    _rows: _Rows
+
+    def __len__(self) -> int:
+        return len(self._rows.given.ops)
+
+
+def check_staged(store: Store, operation: CommittedOperation) -> CheckedWrite:
+    """Check a write that is staged.
 
     Args:
         store: the tablet's definition.
@@ -153,7 +171,21 @@ def staging_errors(store: Store, operation: CommittedOperation) -> tuple[RowErro
     none = np.empty((6, 0), np.int64)
     outcome = _Outcome(errors, where, np.empty(0, np.uint8), none[0], none)
     result = _result(0, outcome, slice(None), store.schema)
-    return tuple(replicated_ops.decode_result(result)[1])
+    failed = tuple(replicated_ops.decode_result(result)[1])
+    whole_rows = run.head.op is RowOp.UPSERT and kind.whole and not kind.frozen
+    return CheckedWrite(failed, whole_rows, kind, rows)
+
+
+def take_effect(store: Store, write: CheckedWrite) -> None:
+    """Apply a checked write without errors to a store.
+
+    Args:
+        store: of the schema with which the write was checked; its stamps are at or below that of the write.
+        write: the write.
+    """
+    located = store.locate(write._rows.keys, write._rows.hashes, write._rows.first)
+    outcome = _decide(write._kind, write._rows, located)
+    _take_effect(store, write._kind, write._rows, located, outcome)
 
 
 @lru_cache(maxsize=1024)

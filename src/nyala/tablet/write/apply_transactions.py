@@ -5,11 +5,15 @@ be staged is refused with a result. Batches take effect at the commit time, in t
 a write; a delete of an absent row does nothing. A batch is a replicated write, or the payload of a staged
 delete by condition.
 
+Whole rows that are staged in large batches are built as rowsets at once (`built_rows.py`), so that RESOLVE
+only adds these.
+
 An operation on a large stage is applied in pieces: its generator yields between them, so that other tablets
 have their turn in the lane. Nothing but this operation is applied to this tablet meanwhile.
 """
 
 from collections.abc import Generator, Iterable, Iterator
+from typing import TypeVar
 
 from nyala.common.errors import BadVersion, Corrupt
 from nyala.common.hybrid_time import from_micros
@@ -31,8 +35,9 @@ from nyala.tablet.files.transaction_ops import (
     encode_result,
     is_transaction,
 )
-from nyala.tablet.write.apply import apply_writes, staging_errors
+from nyala.tablet.write.apply import CheckedWrite, apply_writes, check_staged
 from nyala.tablet.write.apply_conditions import condition_errors, delete_matching
+from nyala.tablet.write.built_rows import BuiltRows, add, build, chosen
 from nyala.tablet.write.stages import (
     MAX_BATCHES,
     MAX_DROPPED,
@@ -48,6 +53,7 @@ FIRST_BYTES = 32 << 10
 PIECE_BYTES = 1 << 20
 """Maximum bytes of the batches of each other piece, one batch at least."""
 Steps = Generator[None, None, TransactionResult]
+_Rows = TypeVar("_Rows", StagedBatch, StagedBatch | BuiltRows)
 
 _RETIRED = RowError(0, RANGE_DROPPED, "the tablet's range was dropped")
 _OTHER_PARTS = RowError(
@@ -96,15 +102,16 @@ def _apply(store: Store, operation: CommittedOperation, files: StageFiles) -> St
             return (yield from _resolve(store, op, operation, files))
 
 
-def _pieces(batches: Iterable[StagedBatch]) -> Iterator[list[StagedBatch]]:
-    """Return batches in pieces; the first one may be empty."""
-    piece, room = list[StagedBatch](), FIRST_BYTES
+def _pieces(batches: Iterable[_Rows]) -> Iterator[list[_Rows]]:
+    """Return batches in pieces; the first one may be empty, and built rows are a piece of their own."""
+    piece, room = list[_Rows](), FIRST_BYTES
     for batch in batches:
-        if batch.size_bytes > room:
+        size = PIECE_BYTES if isinstance(batch, BuiltRows) else batch.size_bytes
+        if size > room:
             yield piece
             piece, room = [], PIECE_BYTES
         piece.append(batch)
-        room -= batch.size_bytes
+        room -= size
     yield piece
 
 
@@ -137,7 +144,7 @@ def _stage(
     if stage is not None and stage.count >= MAX_BATCHES:
         text = f"a transaction has at most {MAX_BATCHES} batches in a tablet; use larger ones"
         return _refused(stamp, "too_many_batches", text)
-    errors = _errors(store, operation, batch)
+    errors, write = _check(store, operation, batch)
     if errors:
         return TransactionResult(TransactionOutcome.REFUSED, stamp, errors)
     stage = known.begin(op.transaction, stamp)
@@ -146,6 +153,9 @@ def _stage(
         return _refused(stamp, "too_many_transactions", text)
     stage.kept = stamp
     known.add(stage, op.part, op.number, batch, store.schema.version)
+    if write is not None:
+        built = stage.built.setdefault(op.part, [])
+        known.built_bytes += build(store, built, op.number, write)
     return TransactionResult(TransactionOutcome.DONE, stamp)
 
 
@@ -153,18 +163,21 @@ def _refused(stamp: int, code: str, text: str) -> TransactionResult:
     return TransactionResult(TransactionOutcome.REFUSED, stamp, (RowError(0, code, text),))
 
 
-def _errors(store: Store, operation: CommittedOperation, batch: bytes) -> tuple[RowError, ...]:
-    """Return why a batch cannot be staged: errors of rows that could fail, or of the whole."""
+def _check(
+    store: Store, operation: CommittedOperation, batch: bytes
+) -> tuple[tuple[RowError, ...], CheckedWrite | None]:
+    """Return why a batch cannot be staged: errors of rows that could fail, or of the whole; and the write."""
     if store.info.retired_at:
-        return (_RETIRED,)
+        return (_RETIRED,), None
     try:
         if is_transaction(batch):
-            return condition_errors(store.schema, _condition(batch))
-        return staging_errors(store, CommittedOperation(operation.id, operation.stamp, batch))
+            return condition_errors(store.schema, _condition(batch)), None
+        write = check_staged(store, CommittedOperation(operation.id, operation.stamp, batch))
+        return write.errors, write
     except BadVersion:
         raise  # a newer build can apply it
     except Corrupt as err:
-        return (RowError(0, "malformed", err.message),)
+        return (RowError(0, "malformed", err.message),), None
 
 
 def _keep(store: Store, op: KeepOp, stamp: int) -> TransactionResult:
@@ -248,7 +261,7 @@ def _obstacles(
         if number:
             yield
         for batch in piece:
-            errors = _errors(store, operation, batch.read(files))
+            errors, _ = _check(store, operation, batch.read(files))
             if errors:
                 return errors
     return ()
@@ -288,21 +301,44 @@ def _resolve(
     if store.info.retired_at or any(b.checked != store.schema.version for b in batches):
         text = "the schema was changed after the prepare; the tablet stays prepared"
         return _refused(stamp, "schema_changed", text)
-    for number, piece in enumerate(_pieces(batches)):  # damage is found before anything changes
+    rows = _in_order(store, stage, stage.prepared.parts)
+    loose = (r for r in rows if isinstance(r, StagedBatch))
+    for number, piece in enumerate(_pieces(loose)):  # damage is found before anything changes
         if number:
             yield
         for batch in piece:
             batch.read(files)
-    for number, piece in enumerate(_pieces(batches)):
+    for number, part in enumerate(_pieces(rows)):
         if number:
             yield
-        for batch in piece:
-            payload = batch.read(files)
+        for found in part:
+            if isinstance(found, BuiltRows):
+                add(store, found, op.at)
+                continue
+            payload = found.read(files)
             if is_transaction(payload):
                 yield  # a condition is evaluated over the whole tablet: not in the piece of the event loop
             _take_effect(store, CommittedOperation(operation.id, op.at, payload))
     known.end(op.transaction, op.at)
     return TransactionResult(TransactionOutcome.ENDED, op.at)
+
+
+def _in_order(store: Store, stage: Stage, parts: tuple[str, ...]) -> list[StagedBatch | BuiltRows]:
+    """Return what a commit adds, in the order in which it takes effect: batches, or rows built from some."""
+    built = chosen(store, [stage.built.get(part, []) for part in parts])
+    found: list[StagedBatch | BuiltRows] = []
+    for place, part in enumerate(parts):
+        skipped = 0
+        for number, batch in sorted(stage.parts[part].items()):
+            rows = built.get((place, number))
+            if rows is not None:
+                found.append(rows)
+                skipped = rows.batches
+            if skipped:
+                skipped -= 1
+            else:
+                found.append(batch)
+    return found
 
 
 def _take_effect(store: Store, batch: CommittedOperation) -> None:

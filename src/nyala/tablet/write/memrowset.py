@@ -14,7 +14,7 @@ from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column
 from nyala.tablet.files.end_stamps import EndStamps
 from nyala.tablet.kernels import key_index, live_versions, row_decisions
-from nyala.tablet.rows.lifetimes import Lifetimes
+from nyala.tablet.rows.lifetimes import Ended, Lifetimes
 from nyala.tablet.rows.rowset import Batches, Int64s, RowSetView, Uint64s
 
 CHUNK_ROWS = 65_536
@@ -106,6 +106,23 @@ class MemRowSet:
         """Record that versions of keys from `low` to `high` may be added."""
         was = self.key_range
         self.key_range = (low, high) if was is None else (min(was[0], low), max(was[1], high))
+
+    def date(self, at: int) -> None:
+        """Set the time at which all versions begin, and at which those that have ended end.
+
+        Args:
+            at: hybrid time; no view was taken before.
+        """
+        ends = self.end_stamps.ends[: self.rows]
+        self._ins[: self.rows] = at
+        ends[ends != 0] = at
+        self.end_stamps.ended = Ended.of(ends)
+        self._view = None
+
+    @property
+    def hashes(self) -> Uint64s:
+        """Index hash of each version's key."""
+        return self._hashes[: self.rows]
 
     @property
     def live(self) -> int:

@@ -7,6 +7,7 @@ the format.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from nyala.common.errors import BadChecksum
 from nyala.common.ids import PreparedTransaction
@@ -55,6 +56,23 @@ class StagedBatch:
         return files.read(*self.place) if self.payload is None else self.payload
 
 
+class PartRows(Protocol):
+    """Rows that were built from consecutive batches of a part: a `BuiltRows`.
+
+    Attributes:
+        first: number of the first batch.
+        batches: how many batches they are.
+    """
+
+    first: int
+    batches: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """Approximate memory."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Prepared:
     """A prepared stage: its prepare time, its attempt, and the parts that count, in order."""
@@ -73,6 +91,7 @@ class Stage:
         attempt: highest attempt so far.
         parts: batches of each part, by number.
         prepared: None: it is not prepared.
+        built: rows of each part that are built already (`built_rows.py`), in the order of their batches.
         count: number of batches.
         size_bytes: length of all of them. Any lane.
     """
@@ -81,6 +100,7 @@ class Stage:
     attempt: AttemptNumber = NO_ATTEMPT
     parts: dict[str, dict[int, StagedBatch]] = field(default_factory=dict)
     prepared: Prepared | None = None
+    built: dict[str, list[PartRows]] = field(default_factory=dict)
     count: int = 0
     size_bytes: int = 0
 
@@ -140,6 +160,7 @@ class Stages:
         prepared: the prepared transactions; replaced when they change, and never changed itself. Any lane.
         earliest: the least prepare time; None: nothing is prepared. Any lane.
         memory_bytes: memory that a flush would free. Any lane.
+        built_bytes: memory of rows that are built; a flush frees it too. Any lane.
         file_bytes: length of the batches that are in files. Any lane.
     """
 
@@ -150,6 +171,7 @@ class Stages:
         self.settled = stored.settled
         self.written = stored.written if stored.prepare_times else flush_stamp
         self.memory_bytes = 0
+        self.built_bytes = 0
         self.file_bytes = sum(s.size_bytes for s in self.stages.values())
         self.earliest: int | None = None
         self.prepared: Mapping[bytes, PreparedTransaction] = {}
@@ -281,11 +303,14 @@ class Stages:
             stage.count -= len(dropped)
             stage.size_bytes -= sum(b.size_bytes for b in dropped)
             self._release(dropped)
+            self._release_built(stage, part)
 
     def _remove(self, transaction: bytes) -> None:
         stage = self.stages.pop(transaction, None)
         if stage is not None:
             self._release(stage.all_batches)
+            for part in list(stage.built):
+                self._release_built(stage, part)
             self.note_prepared()
 
     def _release(self, batches: Iterable[StagedBatch]) -> None:
@@ -294,6 +319,9 @@ class Stages:
                 self.file_bytes -= batch.size_bytes
             else:
                 self.memory_bytes -= batch.size_bytes + OVERHEAD_BYTES
+
+    def _release_built(self, stage: Stage, part: str) -> None:
+        self.built_bytes -= sum(r.memory_bytes for r in stage.built.pop(part, ()))
 
     def unflushed(self) -> list[StagedBatch]:
         """Return the batches that no file has, in the order in which a flush writes them."""
@@ -311,6 +339,9 @@ class Stages:
             batch.payload, batch.place = None, (file, section)
         left = self.unflushed()
         self.memory_bytes = sum(b.size_bytes + OVERHEAD_BYTES for b in left)
+        for stage in self.stages.values():
+            stage.built.clear()
+        self.built_bytes = 0
         every = sum(s.size_bytes for s in self.stages.values())
         self.file_bytes = every - sum(b.size_bytes for b in left)
 
@@ -364,4 +395,6 @@ def _load(stored: StoredStage) -> Stage:
     prepared = None if held is None else Prepared(held.at, held.attempt, tuple(held.parts))
     batches = [b for found in parts.values() for b in found.values()]
     size_bytes = sum(b.size_bytes for b in batches)
-    return Stage(stored.kept, stored.attempt, parts, prepared, len(batches), size_bytes)
+    return Stage(
+        stored.kept, stored.attempt, parts, prepared, count=len(batches), size_bytes=size_bytes
+    )

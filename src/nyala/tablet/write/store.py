@@ -211,6 +211,12 @@ class Store:
             self.frozen.append(self.mem)
             self.mem = MemRowSet(self.schema.columns)
 
+    def adopt(self, rows: MemRowSet) -> None:
+        """Add a memory rowset whose versions begin after all others. It takes no new versions."""
+        self.freeze()
+        rows.end_stamps.recording = True
+        self.frozen.append(rows)
+
     def remove_replaced(self) -> None:
         """Remove replaced rowsets; their files are removed when they are no longer mapped."""
         self._named, self._placed = [], []
@@ -223,7 +229,7 @@ class Store:
     def memory_bytes(self) -> int:
         """Memory that a flush would free."""
         held = sum(m.data_bytes for m in (*self.frozen, self.mem))
-        held += self.stages.memory_bytes
+        held += self.stages.memory_bytes + self.stages.built_bytes
         return held + sum(d.end_stamps.pending_bytes for d in self.disks)
 
     def locate(self, keys: KeyBytes, hashes: Uint64s, wanted: Int64s) -> Located:
