@@ -233,7 +233,11 @@ class AsyncClient(OtherNames):
         return AsyncTransaction(self._session, options_of(options))
 
     async def find_key(self, name: str) -> CommittedKey | None:
-        """Return the last commit under a key: of the job with this id, or of the stream with this name."""
+        """Return the last commit under a key: of the job with this id, or of the stream with this name.
+
+        Raises:
+            Forbidden: the key belongs to another user.
+        """
         check_text("name", name)
         return await find_key(self._session.core(), name)
 

@@ -345,6 +345,7 @@ class Client(OtherNames):
         """Return the last commit under a key: of the job with this id, or of the stream with this name.
 
         Raises:
+            Forbidden: the key belongs to another user.
             TimedOut: no master led in time.
         """
         check_text("name", name)

@@ -128,6 +128,48 @@ async def abort(core: ClientCore, view: TransactionView) -> None:
         raise TimedOut(f"{text.replace('commit', 'end', 1)}; run the command again")
 
 
+async def key(core: ClientCore, name: str) -> txn.TxnKeyResponse:
+    """Return the last commit under a key, with its owner.
+
+    Args:
+        core: a client.
+        name: id of a job, or name of a stream.
+
+    Raises:
+        NotFound: there is none.
+        Forbidden: another user owns it.
+        TimedOut: no master led in time.
+    """
+    request = txn.TxnKeyRequest(name=name)
+    found: txn.TxnKeyResponse = await core.masters.call(
+        methods.TXN_KEY, request, timeout_ms=core.options.timeout_ms
+    )
+    if not found.found:
+        raise NotFound(
+            f"no committed transaction has the key {name!r}; keys of jobs are kept for job_ledger_days"
+        )
+    return found
+
+
+async def set_key_owner(core: ClientCore, name: str, owner: str) -> None:
+    """Set the user who may use a key.
+
+    Args:
+        core: a client of an administrator.
+        name: id of a job, or name of a stream.
+        owner: the user; empty: nobody, and every user may use it.
+
+    Raises:
+        NotFound: no committed transaction has the key.
+        InvalidArgument: the owner cannot be the name of a user.
+        TimedOut: no master led in time.
+    """
+    request = txn.TxnKeyOwnerRequest(name=name, owner=owner)
+    await core.masters.change(
+        methods.TXN_SET_KEY_OWNER, request, timeout_ms=core.options.timeout_ms
+    )
+
+
 def _view(listed: txn.TxnListed) -> TransactionView:
     return TransactionView(
         listed.transaction.hex(),

@@ -46,6 +46,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
     },
     _V1 + "TransactionService": {
         "Ready": _USER, "Commit": _WRITE, "Abort": _USER, "Status": _SERVER, "List": _ADMIN, "Key": _USER,
+        "SetKeyOwner": _ADMIN,
     },
     _V1 + "JournalService": {"Step": _WRITE, "Steps": _WRITE, "Read": _READ, "Tail": _READ},
     _V1 + "StreamService": {"Find": _USER, "Call": _USER},  # the methods in it are checked one by one
@@ -102,10 +103,11 @@ AUDITED: frozenset[str] = frozenset(
             "Reissue",
         ),
         "TabletAdmin": ("DeleteTablet", "ChangeConfig", "CreateWitness", "UnsafeChangeConfig"),
+        "TransactionService": ("SetKeyOwner",),
     }.items()
     for name in names
 )  # fmt: skip
-"""Methods of which each call is in the audit log: definitions, access, members of groups."""
+"""Methods of which each call is in the audit log: definitions, access, members of groups, owners of keys."""
 
 
 NOT_OF_SERVERS: frozenset[str] = frozenset(

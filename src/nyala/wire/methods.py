@@ -99,6 +99,7 @@ TXN_ABORT = _method(_transactions, "Abort")
 TXN_STATUS = _method(_transactions, "Status")
 TXN_LIST = _method(_transactions, "List")
 TXN_KEY = _method(_transactions, "Key")
+TXN_SET_KEY_OWNER = _method(_transactions, "SetKeyOwner")
 
 _access = access_pb2.DESCRIPTOR.services_by_name["AccessService"]
 CREATE_TOKEN = _method(_access, "CreateToken")

@@ -1,4 +1,4 @@
-"""`nyala txn list`, `show` and `abort`: transactions of the cluster."""
+"""`nyala txn list`, `show`, `abort`, `key` and `owner`: transactions of the cluster, and their keys."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 LISTED = ("id", "state", "at", "tablets", "unresolved", "key", "batches", "bytes", "age_s")
 SHOWN = ("tablet", "state", "at", "batches", "bytes")
+KEY = ("key", "query", "epoch", "at", "transaction", "owner")
 
-app = typer.Typer(no_args_is_help=True, help="Transactions: list, show, abort.")
+app = typer.Typer(no_args_is_help=True, help="Transactions: list, show, abort, key, owner.")
 Id = Annotated[str, typer.Argument(help="Id of the transaction, or a prefix of it.")]
+Key = Annotated[str, typer.Argument(help="Id of the job, or name of the stream.")]
 
 
 @app.callback()
@@ -85,3 +87,38 @@ def abort(transaction: Id, masters: MastersOption = "") -> None:
         return view.id
 
     say(f"transaction {connected(masters, work)} is aborted")
+
+
+@app.command("key")
+@verb
+def key(name: Key, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """Show the last commit under a key, and the user who owns the key: no other one may use it.
+
+    A key without an owner is open to every user. Users see their own keys only.
+    """
+    from nyala.operate import transactions
+
+    found = connected(masters, lambda core: transactions.key(core, name))
+    of_stream = bool(found.key.query)
+    row = (
+        name, found.key.query or None, found.key.epoch if of_stream else None, found.at,
+        found.transaction.hex(), found.owner or None,
+    )  # fmt: skip
+    show(KEY, [row], format)
+
+
+@app.command("owner")
+@verb
+@stays("the key may have the owner nevertheless: nyala txn key shows it")
+def owner(
+    name: Key,
+    user: Annotated[
+        str, typer.Argument(help="Its new owner; left out: nobody, and every user may use it.")
+    ] = "",
+    masters: MastersOption = "",
+) -> None:
+    """Give the key of a job or a stream to another user, or to nobody. For administrators."""
+    from nyala.operate import transactions
+
+    connected(masters, lambda core: transactions.set_key_owner(core, name, user))
+    say(f"the key {name!r} belongs to {user}" if user else f"the key {name!r} has no owner")

@@ -223,6 +223,7 @@ async def find_key(core: ClientCore, name: str) -> CommittedKey | None:
         name: id of a job, or name of a stream.
 
     Raises:
+        Forbidden: it belongs to another user.
         TimedOut: no master led in time.
     """
     request, timeout_ms = txn.TxnKeyRequest(name=name), core.options.timeout_ms

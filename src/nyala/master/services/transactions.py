@@ -8,7 +8,10 @@ from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.rpc import Handlers
 from nyala.master.services.tables import MasterContext
 from nyala.master.transactions import keys
+from nyala.master.transactions.keys import KeyUser
 from nyala.master.transactions.term import TransactionsOfTerm
+from nyala.security.identity import CALLER
+from nyala.security.principal import check_name
 from nyala.tablet.files.transaction_ops import PartCount, PrepareOp, encode
 from nyala.wire import methods
 from nyala.wire.proto import transactions_pb2 as txn
@@ -39,6 +42,7 @@ class TransactionsService:
             methods.TXN_STATUS: self.status,
             methods.TXN_LIST: self.list,
             methods.TXN_KEY: self.key,
+            methods.TXN_SET_KEY_OWNER: self.set_key_owner,
         }
 
     async def ready(self, request: txn.TxnReadyRequest) -> txn.TxnReadyResponse:
@@ -63,7 +67,7 @@ class TransactionsService:
         if request.HasField("key"):
             keys.check(request.key)
         request.timeout_ms = min(request.timeout_ms, MAX_TIMEOUT_MS)
-        return await self._term().coordinator.commit(request)
+        return await self._term().coordinator.commit(request, _user())
 
     async def abort(self, request: txn.TxnAbortRequest) -> txn.TxnOutcome:
         """End a transaction; COMMITTED: it was too late. Raises as `commit`.
@@ -117,17 +121,47 @@ class TransactionsService:
         return txn.TxnListResponse(transactions=listed)
 
     async def key(self, request: txn.TxnKeyRequest) -> txn.TxnKeyResponse:
-        """Return the last transaction that took a key. Raises as `list`."""
+        """Return the last transaction that took a key.
+
+        Raises:
+            Forbidden: the key belongs to another user.
+            NotLeader, Unavailable, TimedOut: ask the leader master again.
+        """
         term = await self._context.confirmed()
-        found = await term.transactions.denials.key(txn.TxnKey(name=request.name))
+        found = await term.transactions.denials.key(request.name)
+        keys.require_use(request.name, found, _user())
         if found is None:
             return txn.TxnKeyResponse()
         return txn.TxnKeyResponse(
-            found=True, key=found.key, transaction=found.transaction, at=found.at
+            found=True,
+            key=found.key,
+            transaction=found.transaction,
+            at=found.at,
+            owner=found.owner,
         )
+
+    async def set_key_owner(self, request: txn.TxnKeyOwnerRequest) -> txn.TxnKeyOwnerResponse:
+        """Set who may use the name of a key; durable on return. Idempotent.
+
+        Raises:
+            InvalidArgument: the owner cannot be the name of a user.
+            NotFound: no transaction with this key is known.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: retry.
+        """
+        if request.owner:
+            check_name(request.owner)
+        term = await self._context.confirmed()
+        await term.transactions.key_owners.set_owner(request.name, request.owner)
+        return txn.TxnKeyOwnerResponse()
 
     def _term(self) -> TransactionsOfTerm:
         return self._context.require_leading().require().transactions
+
+
+def _user() -> KeyUser:
+    """Return the caller, as the rules of keys know callers."""
+    caller = CALLER.get()
+    return keys.user_of(None if caller is None else caller.principal)
 
 
 def _check_names(transaction: bytes, participants: Iterable[txn.TxnParticipant]) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from nyala.common.ids import TabletId
+from nyala.master.transactions.keys import KeyUse
 from nyala.wire.proto import transactions_pb2 as txn
 
 
@@ -16,6 +17,7 @@ class Try:
         tablets: participants.
         began_us: monotonic time.
         key: key of the transaction; None: it has none.
+        owner: user who owns the name of the key from its decision on; empty: every user may use it.
         ended: it was given up: it must not decide any more.
         decided_at: commit time of the row that was proposed; 0: none was.
     """
@@ -25,6 +27,7 @@ class Try:
     tablets: tuple[TabletId, ...]
     began_us: int
     key: txn.TxnKey | None
+    owner: str
     ended: bool = False
     decided_at: int = 0
 
@@ -55,7 +58,8 @@ class TransactionAttempts:
         self,
         transaction: bytes,
         tablets: tuple[TabletId, ...],
-        key: txn.TxnKey | None,
+        use: KeyUse | None,
+        owner: str,
         now_us: int,
     ) -> Try:
         """Begin an attempt.
@@ -63,11 +67,14 @@ class TransactionAttempts:
         Args:
             transaction: its id; none of its attempts is under way.
             tablets: participants.
-            key: of the transaction; None: it has none.
+            use: key of the transaction; None: it has none.
+            owner: as `Try.owner`.
             now_us: monotonic time.
         """
         assert transaction not in self.under_way, transaction.hex()
-        made = self.under_way[transaction] = Try(transaction, self.new(), tablets, now_us, key)
+        made = self.under_way[transaction] = Try(
+            transaction, self.new(), tablets, now_us, None if use is None else use.key, owner
+        )
         return made
 
     def end(self, attempted: Try) -> None:

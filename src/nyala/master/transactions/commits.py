@@ -16,7 +16,7 @@ from nyala.master.transactions import decision, keys
 from nyala.master.transactions.attempts import TransactionAttempts, Try
 from nyala.master.transactions.denials import Denials
 from nyala.master.transactions.ends import TransactionEnds
-from nyala.master.transactions.keys import KeyState
+from nyala.master.transactions.keys import KeyState, KeyUse, KeyUser
 from nyala.master.transactions.participants import Participants
 from nyala.master.transactions.resolver import Resolver
 from nyala.master.transactions.tablet_calls import Results, is_outcome
@@ -78,21 +78,24 @@ class Commits:
         self._clock = clock
         self._options = options
         self._ready = ready
-        self._key_locks = Locks()
+        self.key_locks = Locks()
 
-    async def run(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
+    async def run(self, request: txn.TxnCommitRequest, user: KeyUser) -> txn.TxnOutcome:
         """Carry out one pass; NONE: there is no decision, and another pass may make one.
+
+        Args:
+            request: the commit.
+            user: that asks for it.
 
         Raises:
             Forbidden: some server has no transactions.
             NotLeader, Unavailable, TimedOut: this master may not lead any more.
         """
         if self._row(request) is not None or not request.HasField("key"):
-            return await self._locked(request)
-        async with self._key_locks.hold(Scope(names=(request.key.name,))):
-            return await self._locked(
-                request
-            )  # held from the look-up of the key to the committed row
+            return await self._locked(request, None)
+        async with self.key_locks.hold(Scope(names=(request.key.name,))):
+            # held from the look-up of the key to the committed row
+            return await self._locked(request, KeyUse(request.key, user, request.transaction))
 
     def give_up(self, attempted: Try) -> None:
         """End an attempt that has no row; its tablets are unprepared in the background. Rule A."""
@@ -105,32 +108,36 @@ class Commits:
     def _row(self, request: txn.TxnCommitRequest) -> cat.DecisionRecord | None:
         return self._memory.catalog.decisions.rows.get(request.transaction)
 
-    async def _locked(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
+    async def _locked(self, request: txn.TxnCommitRequest, use: KeyUse | None) -> txn.TxnOutcome:
         row = self._row(request)
         if row is not None:
             return await self._committed(row)
         tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
         if request.transaction in self._memory.catalog.decisions.aborted:
-            return await self._deny(request, "it was aborted")
-        key = request.key if request.HasField("key") else None
-        taken = None if key is None else await self._denials.key(key)
-        if key is not None:
-            found = keys.verdict(key, taken)
+            return await self._deny(request, use, "it was aborted")
+        taken = None if use is None else await self._denials.key(use.key.name)
+        if use is not None:
+            found = keys.verdict(use, taken)
             if found.state is KeyState.TAKEN and taken is not None:
                 return await self._taken(request.transaction, taken)
             if found.state is KeyState.REFUSED:
-                return await self._refuse(request, tablets, found.reason)
+                return await self._refuse(request, tablets, use, found.reason)
         if dropped := decision.gone(self._memory.catalog, tablets):
-            return await self._deny(request, f"tablet {dropped[0]} was dropped")
+            return await self._deny(request, use, f"tablet {dropped[0]} was dropped")
         if why := decision.changed(self._memory.catalog, request.covered):
-            return await self._deny(request, why)
-        if self._denials.forgotten(request.since, key, taken):
+            return await self._deny(request, use, why)
+        if self._denials.forgotten(request.since, use, taken):
             return txn.TxnOutcome(kind=_Kind.UNKNOWN)
         self._ready()
-        return await self._attempt(request, tablets, key)
+        owner = "" if use is None else use.user.owner(taken)
+        return await self._attempt(request, tablets, use, owner)
 
     async def _attempt(
-        self, request: txn.TxnCommitRequest, tablets: tuple[TabletId, ...], key: txn.TxnKey | None
+        self,
+        request: txn.TxnCommitRequest,
+        tablets: tuple[TabletId, ...],
+        use: KeyUse | None,
+        owner: str,
     ) -> txn.TxnOutcome:
         missing = _failed(await self._participants.check(tablets))
         if missing:
@@ -139,7 +146,7 @@ class Commits:
         if request.transaction in self._attempts.aborting:
             return _again("an operator is ending it", ())
         now_us = self._env.clock.monotonic_us()
-        attempted = self._attempts.begin(request.transaction, tablets, key, now_us)
+        attempted = self._attempts.begin(request.transaction, tablets, use, owner, now_us)
         found = await self._participants.prepare(
             request.transaction,
             attempted.attempt,
@@ -151,19 +158,22 @@ class Commits:
             return _again("the attempt was given up for an abort", ())
         done = [r for r in found.values() if is_outcome(r, TransactionOutcome.DONE)]
         if len(done) == len(tablets):
-            return await self._decide(request, attempted, max((r.time for r in done), default=0))
+            prepared = max((r.time for r in done), default=0)
+            return await self._decide(request, use, attempted, prepared)
         self.give_up(attempted)
-        return await self._not_prepared(request, found)
+        return await self._not_prepared(request, use, found)
 
-    async def _not_prepared(self, request: txn.TxnCommitRequest, found: Results) -> txn.TxnOutcome:
+    async def _not_prepared(
+        self, request: txn.TxnCommitRequest, use: KeyUse | None, found: Results
+    ) -> txn.TxnOutcome:
         """Return the outcome of an attempt that some tablet did not prepare."""
         if refused := [r for r in found.values() if is_outcome(r, TransactionOutcome.GONE)]:
-            return await self._deny(request, "a tablet cannot commit its part", refused)
+            return await self._deny(request, use, "a tablet cannot commit its part", refused)
         others = [r for r in found.values() if not is_outcome(r, TransactionOutcome.DONE)]
         return _again("some tablet was not prepared in time", others)
 
     async def _decide(
-        self, request: txn.TxnCommitRequest, attempted: Try, prepared: int
+        self, request: txn.TxnCommitRequest, use: KeyUse | None, attempted: Try, prepared: int
     ) -> txn.TxnOutcome:
         """Propose the row, with a commit time above all prepares. Rule C."""
         prepared = prepared or self._clock.now()  # no participants: only the key takes effect
@@ -183,7 +193,7 @@ class Commits:
             if not attempted.ended:
                 self.give_up(attempted)
             if isinstance(err, NotFound):
-                return await self._deny(request, err.message)
+                return await self._deny(request, use, err.message)
             return _again(err.message, ())
         self._attempts.end(attempted)
         row = self._row(request)
@@ -204,7 +214,11 @@ class Commits:
         return txn.TxnOutcome(kind=_Kind.TAKEN, at=taken.at, winner=taken.transaction)
 
     async def _refuse(
-        self, request: txn.TxnCommitRequest, tablets: tuple[TabletId, ...], reason: str
+        self,
+        request: txn.TxnCommitRequest,
+        tablets: tuple[TabletId, ...],
+        use: KeyUse,
+        reason: str,
     ) -> txn.TxnOutcome:
         """Deny a commit whose key is refused, once a tablet has dropped its stage. Rules I and N.
 
@@ -219,17 +233,17 @@ class Commits:
             if not any(is_outcome(r, TransactionOutcome.GONE) for r in found.values()):
                 why = f"{reason}, and no tablet has confirmed yet that it dropped its stage"
                 return _again(why, list(found.values()))
-        return await self._deny(request, reason)
+        return await self._deny(request, use, reason)
 
     async def _deny(
         self,
         request: txn.TxnCommitRequest,
+        use: KeyUse | None,
         reason: str,
         errors: list[txn.TxnTabletResult] | None = None,
     ) -> txn.TxnOutcome:
-        key = request.key if request.HasField("key") else None
         return await self._denials.deny(
-            request.transaction, key, request.since, errors or (), reason
+            request.transaction, use, request.since, errors or (), reason
         )
 
 

@@ -19,6 +19,7 @@ from nyala.master.transactions.commits import Commits
 from nyala.master.transactions.decision import gone
 from nyala.master.transactions.denials import Denials
 from nyala.master.transactions.ends import TransactionEnds
+from nyala.master.transactions.keys import ANYONE, KeyUser
 from nyala.master.transactions.participants import UNPREPARE_MS
 from nyala.master.transactions.tablet_calls import is_busy, is_outcome
 from nyala.tablet.files.transaction_ops import TransactionOutcome
@@ -73,8 +74,12 @@ class TransactionCoordinator:
         for task in list(self._running.values()):
             task.cancel()
 
-    async def commit(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
+    async def commit(self, request: txn.TxnCommitRequest, user: KeyUser) -> txn.TxnOutcome:
         """Commit a transaction, or return what became of it; NONE: not decided within the time.
+
+        Args:
+            request: the commit.
+            user: that asks for it.
 
         Raises:
             InvalidArgument, Forbidden: it can never be committed as it was asked for.
@@ -84,7 +89,7 @@ class TransactionCoordinator:
         backoff = Backoff(self._env.random, 20, 500)
         while True:
             self._memory.check()
-            outcome = await self._wait(self._task_of(request), end_us)
+            outcome = await self._wait(self._task_of(request, user), end_us)
             if outcome.kind != _Kind.NONE:
                 return outcome
             if is_busy(outcome):
@@ -115,7 +120,7 @@ class TransactionCoordinator:
             asked = txn.TxnCommitRequest(
                 transaction=transaction
             )  # it is too late: wait for the commit
-            outcome = await self._wait(self._task_of(asked), end_us)
+            outcome = await self._wait(self._task_of(asked, ANYONE), end_us)
             if outcome.kind != _Kind.NONE or self._env.clock.monotonic_us() >= end_us:
                 return outcome
         if attempted is not None:
@@ -157,12 +162,12 @@ class TransactionCoordinator:
             return txn.TxnStatusAnswer(kind=_Answer.WAIT)
         return txn.TxnStatusAnswer(kind=_Answer.UNPREPARE, bound=self._attempts.new())
 
-    def _task_of(self, request: txn.TxnCommitRequest) -> "asyncio.Task[object]":
+    def _task_of(self, request: txn.TxnCommitRequest, user: KeyUser) -> "asyncio.Task[object]":
         """Return the task that carries out the commit of a transaction, a new one if there is none."""
         transaction = request.transaction
         task = self._running.get(transaction)
         if task is None:
-            work = _caught(self._commits.run(request))
+            work = _caught(self._commits.run(request, user))
             task = self._env.tasks.spawn(work, f"commit {transaction.hex()}")
             self._running[transaction] = task
             task.add_done_callback(lambda _: self._running.pop(transaction, None))

@@ -97,7 +97,9 @@ def decide(
         if attempted.key is None:
             return CatalogPlan(decisions=(decision,))
         decision.key.CopyFrom(attempted.key)
-        key = cat.KeyRecord(transaction=attempted.transaction, at=at, key=attempted.key)
+        key = cat.KeyRecord(
+            transaction=attempted.transaction, at=at, key=attempted.key, owner=attempted.owner
+        )
         return CatalogPlan(decisions=(decision,), keys=(key,))
 
     scope = Scope(tables=tuple(TableId(c.table_id) for c in covered), tablets=attempted.tablets)

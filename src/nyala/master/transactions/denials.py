@@ -11,6 +11,7 @@ from nyala.master.catalog.records import KIND_KEY, CatalogRow, parse_key
 from nyala.master.ddl.operation import LeaderMemory
 from nyala.master.transactions import keys
 from nyala.master.transactions.attempts import TransactionAttempts
+from nyala.master.transactions.keys import KeyUse
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
 
@@ -57,32 +58,34 @@ class Denials:
         self._rows = rows
         self._attempts = attempts
 
-    async def key(self, key: txn.TxnKey) -> cat.KeyRecord | None:
+    async def key(self, name: str) -> cat.KeyRecord | None:
         """Return the row with the name of a key; None: there is none."""
-        row = await self._rows.find(KIND_KEY, key.name)
+        row = await self._rows.find(KIND_KEY, name)
         return None if row is None else parse_key(row)
 
-    def forgotten(self, since: int, key: txn.TxnKey | None, taken: cat.KeyRecord | None) -> bool:
+    def forgotten(self, since: int, use: KeyUse | None, taken: cat.KeyRecord | None) -> bool:
         """Return whether a row of a transaction may have been removed, and no key says so.
 
         Args:
             since: stamp of an entry of the transaction, below any commit time that it can get.
-            key: its key; None: it has none.
+            use: its key; None: it has none.
             taken: the row with the name of the key.
         """
         marks = self._memory.catalog.decisions.marks
         if since > marks.removed:
             return False
-        if key is None:
+        if use is None:
             return True
-        if not key.query:
+        if not use.key.query:
             return since <= marks.keys_removed
-        return taken is None or taken.key.query != key.query
+        if taken is None or taken.key.query != use.key.query:
+            return True
+        return not use.user.may_use(taken)  # the name had another owner when this epoch was decided
 
     async def deny(
         self,
         transaction: bytes,
-        key: txn.TxnKey | None,
+        use: KeyUse | None,
         since: int,
         errors: Iterable[txn.TxnTabletResult],
         reason: str,
@@ -91,7 +94,7 @@ class Denials:
 
         Args:
             transaction: its id.
-            key: its key; None: it has none.
+            use: its key; None: it has none.
             since: as for `forgotten`.
             errors: of the tablets that refused it.
             reason: for the client.
@@ -100,13 +103,13 @@ class Denials:
             NotLeader, Unavailable, TimedOut: this master may not lead any more.
         """
         await self._rows.confirm()
-        taken = None if key is None else await self.key(key)
+        taken = None if use is None else await self.key(use.key.name)
         self._memory.check()
         known = transaction in self._memory.catalog.decisions.rows
         if known or transaction in self._attempts.under_way:
             return txn.TxnOutcome(reason="another request about it is under way; ask again")
-        if key is not None and keys.covers(taken, key):
+        if use is not None and keys.covers(taken, use):
             return txn.TxnOutcome(reason="its key is taken; ask again")
-        if self.forgotten(since, key, taken):
+        if self.forgotten(since, use, taken):
             return txn.TxnOutcome(kind=txn.TxnOutcome.UNKNOWN)
         return txn.TxnOutcome(kind=txn.TxnOutcome.DENIED, errors=errors, reason=reason)

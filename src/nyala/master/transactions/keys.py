@@ -2,12 +2,16 @@
 
 The key of a job takes effect once. A stream has one row, its last epoch: that one and those before it are
 done, the next one is free. A new query names the query that it replaces, and begins at epoch 0.
+
+A name belongs to the user whose transaction took it first, so that a transaction of another user is not
+answered with an outcome of which it has no part.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import Forbidden, InvalidArgument
+from nyala.security.principal import AccessRole, Principal
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
 
@@ -34,6 +38,64 @@ class KeyVerdict:
 _FREE, _TAKEN = KeyVerdict(KeyState.FREE), KeyVerdict(KeyState.TAKEN)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyUser:
+    """Caller that names a key.
+
+    Attributes:
+        name: of the user; empty: a server, or any caller of a cluster without certificates.
+        every_key: may use the keys of other users.
+    """
+
+    name: str
+    every_key: bool
+
+    def may_use(self, taken: cat.KeyRecord | None) -> bool:
+        """Return whether the caller may use the name of a key.
+
+        Args:
+            taken: the row with the name; None: there is none.
+        """
+        return self.every_key or taken is None or taken.owner in ("", self.name)
+
+    def owner(self, taken: cat.KeyRecord | None) -> str:
+        """Return who owns a name that the caller takes: the owner stays, and a name without one gets one.
+
+        Args:
+            taken: as for `may_use`.
+        """
+        return self.name if taken is None or not taken.owner else taken.owner
+
+
+ANYONE = KeyUser("", every_key=True)
+"""The callers of a cluster without certificates."""
+
+
+def user_of(caller: Principal | None) -> KeyUser:
+    """Return the caller of a request about a key; administrators and servers may use every key.
+
+    Args:
+        caller: None: the cluster has no certificates.
+    """
+    if caller is None:
+        return ANYONE
+    name = "" if caller.role is AccessRole.SERVER else caller.name
+    return KeyUser(name, caller.role >= AccessRole.ADMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """Key of a commit, the user that asks for it, and the id of its transaction."""
+
+    key: txn.TxnKey
+    user: KeyUser
+    transaction: bytes
+
+    def won(self, taken: cat.KeyRecord | None) -> bool:
+        """Return whether the row of the key is of this transaction, whoever owns the key by now."""
+        return taken is not None and bool(taken.transaction == self.transaction)
+
+
 def check(key: txn.TxnKey) -> None:
     """Check the form of a key.
 
@@ -55,13 +117,33 @@ def check(key: txn.TxnKey) -> None:
         )
 
 
-def verdict(key: txn.TxnKey, taken: cat.KeyRecord | None) -> KeyVerdict:
+def require_use(name: str, taken: cat.KeyRecord | None, user: KeyUser) -> None:
+    """Check that a user may use the name of a key.
+
+    Args:
+        name: of a job or a stream.
+        taken: the row with the name; None: there is none.
+        user: the caller.
+
+    Raises:
+        Forbidden: it belongs to another user, whom the message does not name.
+    """
+    if not user.may_use(taken):
+        raise Forbidden(_of_another(name))
+
+
+def verdict(use: KeyUse, taken: cat.KeyRecord | None) -> KeyVerdict:
     """Return the state of a key.
 
     Args:
-        key: of the commit.
+        use: key and user of the commit.
         taken: the row with its name; None: there is none.
     """
+    key = use.key
+    if use.won(taken):
+        return _TAKEN
+    if not use.user.may_use(taken):
+        return _refused(_of_another(key.name))
     known = None if taken is None else taken.key
     if not key.query:
         if known is None:
@@ -76,6 +158,13 @@ def verdict(key: txn.TxnKey, taken: cat.KeyRecord | None) -> KeyVerdict:
             f"the last epoch of {key.name!r} is {known.epoch}, and this one is {key.epoch}"
         )
     return _FREE if key.epoch == known.epoch + 1 else _TAKEN
+
+
+def _of_another(name: str) -> str:
+    return (
+        f"the key {name!r} belongs to a job or stream of another user; use another name, or ask an "
+        "administrator for this one (nyala txn owner)"
+    )
 
 
 def _of_new_query(key: txn.TxnKey, current: str) -> KeyVerdict:
@@ -94,14 +183,17 @@ def _refused(reason: str) -> KeyVerdict:
     return KeyVerdict(KeyState.REFUSED, reason)
 
 
-def covers(taken: cat.KeyRecord | None, key: txn.TxnKey) -> bool:
+def covers(taken: cat.KeyRecord | None, use: KeyUse) -> bool:
     """Return whether a key row shows that a transaction with a key, or a later one in its place, committed.
 
     Args:
         taken: the row with the name of the key; None: there is none.
-        key: of the transaction.
+        use: key and user of the transaction; the row of another user shows nothing of it.
     """
-    if taken is None:
+    key = use.key
+    if use.won(taken):
+        return True
+    if taken is None or not use.user.may_use(taken):
         return False
     if not key.query:
         return not taken.key.query

@@ -13,6 +13,7 @@ from nyala.master.transactions.commits import CommitClock, Commits
 from nyala.master.transactions.coordinator import TransactionCoordinator
 from nyala.master.transactions.denials import CatalogReader, Denials
 from nyala.master.transactions.ends import TransactionEnds
+from nyala.master.transactions.key_owners import KeyOwners
 from nyala.master.transactions.locations import LeaderLocations
 from nyala.master.transactions.participants import Participants
 from nyala.master.transactions.resolver import Resolver
@@ -51,6 +52,7 @@ class TransactionsOfTerm:
         denials: reads keys, and answers that a transaction is not committed.
         resolver: resolves decisions.
         coordinator: commits, aborts and statuses.
+        key_owners: changes of the owners of keys.
         upkeep: removes what is old.
     """
 
@@ -85,6 +87,7 @@ class TransactionsOfTerm:
         self.coordinator = TransactionCoordinator(
             env, memory, self.attempts, commits, self.denials, ends
         )
+        self.key_owners = KeyOwners(env, memory, self.denials, commits.key_locks)
         self.upkeep = DecisionUpkeep(
             env, memory, rows, self.attempts, self.resolver, clock, options
         )

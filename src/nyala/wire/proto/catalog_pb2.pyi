@@ -392,8 +392,11 @@ class KeyRecord(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     TRANSACTION_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     transaction: _builtins.bytes
     at: _builtins.int
+    owner: _builtins.str
+    """user who may use the name; empty: every user, as before there were owners"""
     @_builtins.property
     def key(self) -> _transactions_pb2.TxnKey: ...
     def __init__(
@@ -402,10 +405,11 @@ class KeyRecord(_message.Message):
         key: _transactions_pb2.TxnKey | None = ...,
         transaction: _builtins.bytes = ...,
         at: _builtins.int = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key", "owner", b"owner", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

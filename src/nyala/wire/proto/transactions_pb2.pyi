@@ -850,9 +850,12 @@ class TxnKeyResponse(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     TRANSACTION_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     found: _builtins.bool
     transaction: _builtins.bytes
     at: _builtins.int
+    owner: _builtins.str
+    """user who may use the name; empty: every user"""
     @_builtins.property
     def key(self) -> Global___TxnKey: ...
     def __init__(
@@ -862,11 +865,49 @@ class TxnKeyResponse(_message.Message):
         key: Global___TxnKey | None = ...,
         transaction: _builtins.bytes = ...,
         at: _builtins.int = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "found", b"found", "key", b"key", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "found", b"found", "key", b"key", "owner", b"owner", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TxnKeyResponse: _TypeAlias = TxnKeyResponse  # noqa: Y015
+
+@_typing.final
+class TxnKeyOwnerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    owner: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        owner: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnKeyOwnerRequest: _TypeAlias = TxnKeyOwnerRequest  # noqa: Y015
+
+@_typing.final
+class TxnKeyOwnerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnKeyOwnerResponse: _TypeAlias = TxnKeyOwnerResponse  # noqa: Y015

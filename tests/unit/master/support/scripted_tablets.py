@@ -15,6 +15,7 @@ from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.records import CatalogRow
 from nyala.master.ddl import drop_table
 from nyala.master.ddl.operation import LeaderMemory
+from nyala.master.transactions.keys import ANYONE
 from nyala.master.transactions.term import CoordinatorContext, TransactionsOfTerm
 from nyala.master.tservers import TServers
 from nyala.tablet.files.transaction_ops import BUSY, TransactionOutcome
@@ -204,7 +205,8 @@ class Term:
         return request
 
     async def commit(self, number: int = 1, key: txn.TxnKey | None = None, **more: Any) -> Any:
-        return await self.coordinator.commit(self.request(number, key, **more))
+        user = more.pop("user", ANYONE)
+        return await self.coordinator.commit(self.request(number, key, **more), user)
 
     async def abort(self, number: int = 1, **more: Any) -> Any:
         asked = self.request(number, **more)

@@ -6,7 +6,7 @@ import pytest
 
 from nyala.common.errors import InvalidArgument
 from nyala.master.transactions import keys
-from nyala.master.transactions.keys import KeyState
+from nyala.master.transactions.keys import ANYONE, KeyState, KeyUse
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
 from tests.unit.master.support.scripted_tablets import Term, with_term
@@ -43,7 +43,7 @@ def epoch(number, query="q", replaces=""):
 )
 def test_state_of_a_key(key, taken, state):
     record = None if taken is None else cat.KeyRecord(key=taken)
-    found = keys.verdict(key, record)
+    found = keys.verdict(KeyUse(key, ANYONE, b"t"), record)
     assert found.state is state
     assert bool(found.reason) == (state is REFUSED)
 
@@ -130,10 +130,10 @@ def test_epoch_that_was_denied_is_not_committed_by_a_late_copy_of_its_request(ro
         asked = term.request(3, epoch(2))
         if not rows:
             del asked.participants[:]
-        denied = await term.coordinator.commit(asked)
+        denied = await term.coordinator.commit(asked, ANYONE)
         assert (denied.kind, "epoch" in denied.reason) == (Kind.DENIED, True)
         assert (await term.commit(2, epoch(1))).kind == Kind.COMMITTED
-        assert (await term.coordinator.commit(asked)).kind == Kind.DENIED
+        assert (await term.coordinator.commit(asked, ANYONE)).kind == Kind.DENIED
         assert (await term.commit(4, epoch(2))).kind == Kind.COMMITTED, "another transaction has it"
 
     with_term(work)
@@ -156,7 +156,7 @@ def test_transaction_without_rows_takes_its_key():
     async def work(term):
         request = term.request(1, JOB)
         del request.participants[:]
-        assert (await term.coordinator.commit(request)).kind == Kind.COMMITTED
+        assert (await term.coordinator.commit(request, ANYONE)).kind == Kind.COMMITTED
         assert (await term.commit(2, JOB)).kind == Kind.TAKEN
         assert "Prepare" not in term.methods_sent()
 

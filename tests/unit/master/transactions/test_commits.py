@@ -9,6 +9,7 @@ from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
 from nyala.master.catalog.plan import Scope
 from nyala.master.transactions import resolver
+from nyala.master.transactions.keys import ANYONE
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import transactions_pb2 as txn
 from tests.unit.master.support.scripted_tablets import Term, with_term
@@ -250,16 +251,16 @@ def test_silent_server_delays_no_commit_that_does_not_touch_it(monkeypatch):
         term.tablets[silent].silent = {"Resolve"}
         for number in range(100, 150):
             asked = commit_of(term, number, [silent], 50)
-            term.env.tasks.spawn(term.coordinator.commit(asked), "commit")
+            term.env.tasks.spawn(term.coordinator.commit(asked, ANYONE), "commit")
         await term.env.tasks.sleep_ms(10_000)
         assert len(term.catalog.decisions.rows) == 50
         for number in range(1, 6):
             began_us = term.env.clock.monotonic_us()
-            done = await term.coordinator.commit(commit_of(term, number, [answers], 2_000))
+            done = await term.coordinator.commit(commit_of(term, number, [answers], 2_000), ANYONE)
             assert done.kind == Kind.COMMITTED
             assert term.env.clock.monotonic_us() - began_us < 100_000
         asked = commit_of(term, 6, [answers, silent], 4_000)
-        assert (await term.coordinator.commit(asked)).kind == Kind.NONE
+        assert (await term.coordinator.commit(asked, ANYONE)).kind == Kind.NONE
         left = term.transactions.resolver.left(asked.transaction)
         assert left == [silent], "the other participant did not wait for it"
 

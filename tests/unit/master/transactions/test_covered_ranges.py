@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.transactions.keys import ANYONE
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
 from tests.unit.master.support.scripted_tablets import with_term
@@ -28,7 +29,9 @@ def change_ranges(term):
 def test_condition_under_the_present_ranges_is_committed():
     async def work(term):
         version = term.catalog.named("t").spec.ranges_version
-        assert (await term.coordinator.commit(request_of(term, version))).kind == Kind.COMMITTED
+        assert (
+            await term.coordinator.commit(request_of(term, version), ANYONE)
+        ).kind == Kind.COMMITTED
 
     with_term(work)
 
@@ -39,7 +42,7 @@ def test_condition_under_other_ranges_is_denied_before_any_tablet_is_prepared(kn
         request = request_of(term, 7)
         if not known:
             request.covered[0].table_id = "ef" * 16
-        done = await term.coordinator.commit(request)
+        done = await term.coordinator.commit(request, ANYONE)
         assert done.kind == Kind.DENIED
         assert "ranges of table" in done.reason
         assert "Prepare" not in term.methods_sent()
@@ -53,7 +56,7 @@ def test_ranges_that_change_while_tablets_prepare_deny_the_commit():
         request = request_of(term, term.catalog.named("t").spec.ranges_version)
         first = next(iter(term.tablets.values()))
         first.held["Prepare"] = asyncio.Event()
-        commit = asyncio.ensure_future(term.coordinator.commit(request))
+        commit = asyncio.ensure_future(term.coordinator.commit(request, ANYONE))
         while "Prepare" not in term.methods_sent():
             await term.env.tasks.sleep_ms(1)
         change_ranges(term)

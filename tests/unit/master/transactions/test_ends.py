@@ -7,6 +7,7 @@ import pytest
 from nyala.common.errors import NotLeader
 from nyala.common.options import Options
 from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.transactions.keys import ANYONE
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
 from tests.unit.master.support.ddl_operations import with_table
@@ -312,10 +313,12 @@ def test_abort_of_an_operator_refuses_rows_that_are_staged_later_in_other_tablet
         if silent:
             term.tablets[failed].silent = {"Drop"}
         assert (await abort_as_operator(term, [failed])).kind == Kind.DENIED
-        denied = await term.coordinator.commit(commit_of(term, [later]))
+        denied = await term.coordinator.commit(commit_of(term, [later]), ANYONE)
         assert (denied.kind, denied.reason) == (Kind.DENIED, "it was aborted")
         successor = Term(term.loop, term.rows, loaded(term), 2)
-        assert (await successor.coordinator.commit(commit_of(term, [later]))).kind == Kind.DENIED
+        assert (
+            await successor.coordinator.commit(commit_of(term, [later]), ANYONE)
+        ).kind == Kind.DENIED
         assert (await successor.commit(2)).kind == Kind.COMMITTED
 
     with_term(work)
