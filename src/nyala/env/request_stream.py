@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from nyala.common.errors import NyalaError, Unavailable
 
+MAX_IN_FLIGHT = 64
+"""Maximum requests of one stream whose responses the client has not taken; above it no more are handled."""
 OnResponse = Callable[[Any], None]
 """Called with each response, and last, once, with the `NyalaError` that ended the stream."""
 RequestHandler = Callable[[Any, Callable[[Any], None]], None]
@@ -77,14 +79,19 @@ class QueuedRequestStream:
 
 
 async def responses_to(handler: RequestHandler, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    """Yield the responses to requests as they arrive; ends once all requests have responses."""
+    """Yield the responses to requests as they arrive; ends once all requests have responses.
+
+    No more than `MAX_IN_FLIGHT` requests are handled whose responses are not taken.
+    """
     answers: asyncio.Queue[Any] = asyncio.Queue()
+    room = asyncio.Semaphore(MAX_IN_FLIGHT)
     asked = 0
 
     async def pump() -> None:
         nonlocal asked
         try:
             async for request in requests:
+                await room.acquire()
                 asked += 1
                 handler(request, answers.put_nowait)
             answers.put_nowait(None)
@@ -103,5 +110,6 @@ async def responses_to(handler: RequestHandler, requests: AsyncIterator[Any]) ->
             else:
                 asked -= 1
                 yield answer
+                room.release()
     finally:
         pumping.cancel()

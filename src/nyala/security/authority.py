@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from nyala.common.errors import AlreadyPresent, Corrupt, InvalidArgument, NotFound
+from nyala.env.files import SystemFiles
 from nyala.security.files import CA_KEY
 from nyala.security.identity import BACKDATED_S
 from nyala.security.principal import SCHEME, AccessRole, Principal, check_name
@@ -309,7 +310,10 @@ def private_folder(directory: str) -> Path:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file of mode 0600, atomically: it has its old content or the new one, and no other mode."""
+    """Write a file of mode 0600, atomically: it has its old content or the new one, and no other mode.
+
+    It is durable on return.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     try:
         with os.fdopen(handle, "wb") as file:
@@ -320,6 +324,7 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:  # also when interrupted: no part of a key stays
         Path(name).unlink(missing_ok=True)
         raise
+    SystemFiles().sync_dir(str(path.parent))
 
 
 def check_private(path: str) -> None:

@@ -1,7 +1,8 @@
 """Arrow Flight service: DoPut streams of batches, DoGet of scan tokens.
 
 Batches of one DoPut start in the order of their arrival and may be answered in another; at most
-`MAX_IN_FLIGHT` are in flight, so that back-pressure slows down a fast client.
+`MAX_IN_FLIGHT` are in flight, or have results that the client has not taken, so that back-pressure slows
+down a fast client, and one that does not read.
 """
 
 import asyncio
@@ -68,7 +69,8 @@ class FlightService:
     ) -> AsyncIterator[flight_pb2.PutResult]:
         """Write the batches of a stream; yield a `WriteResult` for each, as metadata of a PutResult."""
         results: asyncio.Queue[pb.WriteResult | NyalaError | None] = asyncio.Queue()
-        pump = self._env.tasks.spawn(self._pump(requests, results), "put stream")
+        room = asyncio.Semaphore(MAX_IN_FLIGHT)
+        pump = self._env.tasks.spawn(self._pump(requests, results, room), "put stream")
         try:
             while (result := await results.get()) is not None:
                 if isinstance(result, NyalaError):
@@ -76,6 +78,7 @@ class FlightService:
                 yield flight_pb2.PutResult(
                     app_metadata=result.SerializeToString(deterministic=True)
                 )
+                room.release()
         finally:
             pump.cancel()
 
@@ -83,9 +86,15 @@ class FlightService:
         self,
         requests: AsyncIterator[FlightData],
         results: "asyncio.Queue[pb.WriteResult | NyalaError | None]",
+        room: asyncio.Semaphore,
     ) -> None:
-        """Read the stream, start a write for each batch, and end the results after the last one."""
-        room = asyncio.Semaphore(MAX_IN_FLIGHT)
+        """Read the stream, start a write for each batch, and end the results after the last one.
+
+        Args:
+            requests: the stream.
+            results: of its batches.
+            room: a place for each batch, which is free again when the client has taken its result.
+        """
         schema: pa.Schema | None = None
         under_way: dict[asyncio.Task[object], None] = {}
 
@@ -97,8 +106,6 @@ class FlightService:
             except Exception as err:  # the client waits for a result of this batch
                 log.error("a batch failed with an internal error", exc_info=err)
                 results.put_nowait(_internal(data, err))
-            finally:
-                room.release()
 
         try:
             async for data in requests:

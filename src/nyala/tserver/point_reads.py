@@ -38,6 +38,8 @@ MAX_KEYS = 64
 """Maximum number of keys of one part."""
 MAX_ANSWER_BYTES = 4 << 20
 """Maximum size of one part's rows in bytes; larger ones need `DoGet`, which streams them."""
+MAX_RESPONSE_BYTES = 8 << 20
+"""Maximum size of the rows of all parts of a request in bytes; parts above it need `DoGet` too."""
 INLINE_KEYS = 256
 BRIEF_US = 1_000
 BRIEF_REQUESTS = 16
@@ -146,9 +148,12 @@ class _PendingGet:
 
     def read(self) -> pb.GetResponse:
         """Return the response. On the loop or in lane COMPUTE."""
-        return pb.GetResponse(
-            request=self._request.request, answers=[part.read() for part in self.parts]
-        )
+        left, answers = MAX_RESPONSE_BYTES, []
+        for part in self.parts:
+            answer = part.read(min(left, MAX_ANSWER_BYTES))
+            left -= len(answer.rows)
+            answers.append(answer)
+        return pb.GetResponse(request=self._request.request, answers=answers)
 
     def end(self) -> None:
         """Fail the replicas whose files are damaged. On the loop."""
@@ -203,17 +208,17 @@ class _GetPart:
         except NyalaError as err:
             self.error = err
 
-    def read(self) -> pb.GetAnswer:
-        """Return the rows, or an error."""
+    def read(self, limit: int) -> pb.GetAnswer:
+        """Return the rows, or an error: also if they are larger than a limit, in bytes."""
         if self.error is None:
             try:
                 columns = [ColumnId(i) for i in self._request.column_ids]
                 rows = encode_rows(self._view.few(self._at, self._request.keys, columns))
-                if len(rows) <= MAX_ANSWER_BYTES:
+                if len(rows) <= limit:
                     return pb.GetAnswer(at=self._at, rows=rows)
                 self.error = TooLarge(
-                    f"the rows are {len(rows)} bytes, over the limit of {MAX_ANSWER_BYTES} of a point read; "
-                    "read them with DoGet, which streams them"
+                    f"the rows are {len(rows)} bytes, over the limit of {MAX_ANSWER_BYTES} of a point read, "
+                    f"or of {MAX_RESPONSE_BYTES} of a request's; read them with DoGet, which streams them"
                 )
             except Corrupt as err:
                 self.damage = err

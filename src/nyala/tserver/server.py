@@ -92,8 +92,8 @@ def _data_plane(
     writes = WritePath(env, tablets, memory, options, shares.writes)
     flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans), shares.scans)
     gets, sums = PointReads(env, tablets, options), Checksums(env, tablets, options)
-    splits, waits = Splits(env, tablets), ChangeWaits(env, tablets)
-    journals = JournalService(env, tablets, memory, resident, options)
+    splits, waits = Splits(env, tablets), ChangeWaits(env, tablets, shares.waits)
+    journals = JournalService(env, tablets, memory, resident, options, shares)
     return {
         **flights.handlers(),
         **gets.handlers(),

@@ -4,19 +4,17 @@ There are no tasks and queues: they would dominate the cost of a look-up of one 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nyala.common.errors import Corrupt, NyalaError, TooLarge, Unavailable
-from nyala.env.request_stream import OnResponse, RequestHandler
+from nyala.env.request_stream import MAX_IN_FLIGHT, OnResponse, RequestHandler
 from nyala.env.rpc import Method
 from nyala.wire import status
 from nyala.wire.framing import Slabs
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind
-
-MAX_IN_FLIGHT = 64
-"""Maximum unanswered requests of one stream; above it no more are read."""
 
 
 class RequestStreamEnd(StreamEnd):
@@ -145,6 +143,9 @@ class RequestStreamClient:
 class RequestStreamServer:
     """Server end of one stream.
 
+    At most `MAX_IN_FLIGHT` requests are under way, and none is begun while the client does not take the
+    responses: what it has sent by then waits, and nothing more is read from the connection.
+
     Args:
         connection: connection of the stream.
         method: method of the requests.
@@ -164,12 +165,37 @@ class RequestStreamServer:
         self._handler = handler
         self._ended = ended
         self._in_flight = 0
-        self._last = self._over = False
+        self._waiting: deque[StreamFrame] = deque()
+        self._last = self._over = self._proceeding = False
 
     def take(self, frame: StreamFrame) -> None:
-        """Handle a request, or the end of the requests."""
+        """Handle a request, or the end of the requests, at once or when there is room for it."""
         if self._over:
             return
+        if self._waiting or not self._has_room:
+            self._waiting.append(frame)
+            self._connection.pause_reading()
+        else:
+            self._handle(frame)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._in_flight < MAX_IN_FLIGHT and not self._connection.full
+
+    def proceed(self) -> None:
+        """Handle requests that wait, as far as there is room, and read further ones after them."""
+        if self._proceeding:
+            return
+        self._proceeding = True
+        try:
+            while self._waiting and self._has_room:
+                self._handle(self._waiting.popleft())
+        finally:
+            self._proceeding = False
+        if not self._waiting:
+            self._connection.resume_reading()
+
+    def _handle(self, frame: StreamFrame) -> None:
         if frame.kind is StreamFrameKind.END:
             self._last = True
             self._end_if_done()
@@ -178,16 +204,12 @@ class RequestStreamServer:
             self._end(Corrupt(f"a frame of kind {frame.kind.name} where a request belongs"))
             return
         self._in_flight += 1
-        if self._in_flight == MAX_IN_FLIGHT:
-            self._connection.pause_reading()
         try:
             self._handler(self._method.decode_request(frame.message), self._answer)
         except Exception as err:  # the top of a stream: its client receives every failure
             self._end(status.as_nyala_error(err, self._method.path))
 
     def _answer(self, response: Any) -> None:
-        if self._in_flight == MAX_IN_FLIGHT:
-            self._connection.resume_reading()
         self._in_flight -= 1
         if self._over:
             return
@@ -199,6 +221,8 @@ class RequestStreamServer:
             return
         self._connection.write(StreamFrameKind.MESSAGE, message)
         self._end_if_done()
+        if self._waiting:
+            self.proceed()
 
     def _end_if_done(self) -> None:
         if self._last and not self._in_flight:
@@ -207,8 +231,10 @@ class RequestStreamServer:
     def _end(self, why: NyalaError | None) -> None:
         if not self._over:
             self._over = True
+            self._waiting.clear()
             self._ended(why)
 
     def lost(self) -> None:
         """Handle the loss of the connection: later responses are dropped."""
         self._over = True
+        self._waiting.clear()

@@ -119,6 +119,11 @@ class StreamEnd(asyncio.BufferedProtocol):
             self._transport.abort()
         self._wake()
 
+    @property
+    def full(self) -> bool:
+        """True while more than `UNSENT_BYTES` are buffered: the other end does not take them."""
+        return self._full
+
     def idle_within(self, seconds: float) -> bool:
         """Return whether the connection is open, has nothing queued, and is not older than a time."""
         open_ = self._transport is not None and not self._transport.is_closing()

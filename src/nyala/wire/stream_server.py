@@ -7,6 +7,7 @@ connection. Clients request the port, and the ticket required to use it, at the 
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,6 +21,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.env.clock import system_random
+from nyala.env.request_stream import RequestHandler
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security.credentials import Credentials
 from nyala.security.identity import CALLER, PeerIdentity
@@ -267,7 +269,7 @@ class ServerStream(StreamEnd):
         ):
             try:
                 caller = _caller(self._transport, self._server.connections.credentials)
-                handler = self._server.handler(method, caller, self._transport)
+                handler = _called_by(caller, self._server.handler(method, caller, self._transport))
             except NyalaError as err:
                 self._send_end(err)
                 return
@@ -275,6 +277,12 @@ class ServerStream(StreamEnd):
             return
         work = self._serve(ticket, method)
         self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
+
+    def resume_writing(self) -> None:
+        """Go on with requests that waited until the client took the responses."""
+        super().resume_writing()
+        if self._request_server is not None:
+            self._request_server.proceed()
 
     def _send_end(self, failure: NyalaError | None) -> None:
         """Send END or the error to the client."""
@@ -361,6 +369,15 @@ class ServerStream(StreamEnd):
             raise Corrupt(
                 f"a frame {frame.kind.name} follows a stream's messages, and only END may"
             )
+
+
+def _called_by(caller: PeerIdentity | None, handler: RequestHandler) -> RequestHandler:
+    """Return a handler of requests that runs, as do the tasks that it begins, with its caller in `CALLER`."""
+    if caller is None:
+        return handler
+    context = contextvars.copy_context()
+    context.run(CALLER.set, caller)
+    return lambda request, answer: context.run(handler, request, answer)
 
 
 def _caller(

@@ -6,11 +6,13 @@ from typing import Any
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import TableId, TabletId
+from nyala.common.metrics import Metrics
 from nyala.env.rpc import Handlers
 from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
 from nyala.replica.memory import MemoryTracker
 from nyala.replica.status import State
+from nyala.security.limits.caller_shares import CallerShares
 from nyala.tserver.journals.resident import JournalMemory
 from nyala.tserver.journals.service import JournalService
 from nyala.tserver.tablets import Tablets
@@ -47,7 +49,8 @@ class JournalHost(HostServer):
         tablets: Any = SimpleNamespace(journal=self._journal, journals=lambda: [])
         memory = MemoryTracker(options)
         resident = JournalMemory(env, tablets, memory)
-        service = JournalService(env, tablets, memory, resident, options)
+        shares = CallerShares(options, Metrics())
+        service = JournalService(env, tablets, memory, resident, options, shares)
         return {**super().handlers(), **service.handlers()}
 
     def _journal(self, tablet_id: str) -> Any:

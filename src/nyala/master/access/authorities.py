@@ -24,6 +24,11 @@ from nyala.wire.proto import catalog_pb2 as cat
 
 MAX_LINKS = 8
 """Links that are kept, of the newest authorities."""
+NOT_RUNNING = (
+    "a certificate of the new authority, as far as this leader master knows: it is not running, and without "
+    "one it cannot join the cluster again; start it before"
+)
+"""State of a server that has not reported, for `lacks`."""
 
 
 class RotationStep(Enum):
@@ -106,6 +111,27 @@ def lacks(record: cat.AuthoritiesRecord, report: Report) -> str:
             "nyala cert server"
         )
     return ""
+
+
+def not_running(
+    record: cat.AuthoritiesRecord,
+    expected: Mapping[str, Report],
+    running: Collection[str],
+    heard: Mapping[str, Report],
+) -> dict[str, tuple[Report, str]]:
+    """Return the servers that the retirement of the old authority would lock out while they are down.
+
+    Args:
+        record: the authorities.
+        expected: servers of the cluster, by uuid.
+        running: uuids of those that run.
+        heard: last report of each server, as far as there is one.
+    """
+    found: dict[str, tuple[Report, str]] = {}
+    for uuid in sorted(expected.keys() - set(running)):
+        if uuid not in heard or lacks(record, heard[uuid]):
+            found[uuid] = expected[uuid], NOT_RUNNING
+    return found
 
 
 def begin(before: Authority, made: Successor, now_us: int, by: str) -> CatalogOperation:

@@ -16,6 +16,7 @@ from nyala.master.config import MasterConfig
 from nyala.master.leader import Term
 from nyala.master.services.access import entries_of, name_of
 from nyala.master.services.tables import MasterContext
+from nyala.master.tservers import TServers
 from nyala.security.authorities import bundle
 from nyala.security.authorities.bundle import Successor
 from nyala.security.identity import CALLER, PeerIdentity
@@ -105,7 +106,7 @@ class AuthoritiesService:
             certificates=known.certificates, issuing_us=known.issuing_us,
             changed_us=known.changed_us, changed_by=known.changed_by, logins=self._logins(term),
         )  # fmt: skip
-        for uuid, (report, what) in self._behind(term).items():
+        for uuid, (report, what) in self._left(term).items():
             answer.behind.add(uuid=uuid, role=report.role, address=report.address, lacks=what)
         return answer
 
@@ -166,7 +167,7 @@ class AuthoritiesService:
         own = caller is not None and caller.authority == authorities.id_of(known.certificates[-1])
 
         def check(_: object) -> None:
-            behind = {f"{r.role} {r.address}": what for r, what in self._behind(term).values()}
+            behind = {f"{r.role} {r.address}": what for r, what in self._left(term).values()}
             if not request.force:
                 authorities.check_nobody_left(behind, self._logins(term), own=own)
 
@@ -227,6 +228,20 @@ class AuthoritiesService:
         found = {uuid: (r, authorities.lacks(known, r)) for uuid, r in live.items()}
         return {uuid: entry for uuid, entry in sorted(found.items()) if entry[1]}
 
+    def _left(self, term: Term) -> dict[str, tuple[Report, str]]:
+        """Return what each server lacks; servers that are not running count if the old one may be retired."""
+        left, known = self._behind(term), term.catalog.access.authorities
+        if known is None or step_of(known) is not RotationStep.ISSUING:
+            return left
+        servers = self._context.servers
+        running = {str(s.uuid) for s in servers.alive(self._now_us())} | self._fresh().keys()
+        last = self._reports if self._term == term.memory.term else {}
+        members = self._context.status().consensus.members
+        expected = {str(m.uuid): Report("master", m.address) for m in members}
+        expected |= _tablet_servers(term, servers)
+        heard = {uuid: report for uuid, (report, _) in last.items()}
+        return left | authorities.not_running(known, expected, running, heard)
+
     def _logins(self, term: Term) -> list[str]:
         valid_us = self._config.options.user_certificate_s * 1_000_000
         now_us = self._context.env.clock.wall_us()
@@ -246,6 +261,15 @@ def _user() -> PeerIdentity:
     if caller is None or caller.principal.role is AccessRole.SERVER:
         raise Forbidden("only certificates of users are issued again; servers renew theirs")
     return caller
+
+
+def _tablet_servers(term: Term, known: TServers) -> dict[str, Report]:
+    """Return the tablet servers that have replicas, with what is known of them."""
+    registered = {server: known.get(server) for server in term.catalog.replica_counts()}
+    return {
+        str(server): Report("tserver", str(server) if s is None else s.registration.address)
+        for server, s in registered.items()
+    }
 
 
 def _caller_name() -> str:

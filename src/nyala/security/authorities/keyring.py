@@ -8,6 +8,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from nyala.env.files import SystemFiles
 from nyala.security import authority
 from nyala.security.authorities.bundle import key_id, parse, pem_of
 from nyala.security.authority import (
@@ -91,9 +92,10 @@ class Keyring:
             self._keys[name] = key
 
     def settle(self, newest: str, links: bytes) -> None:
-        """Make the key of the only authority `ca.key`, and remove those of others. Blocking.
+        """Make the key of the only authority `ca.key`, and remove those of authorities before it. Blocking.
 
-        Interrupted at any point, it may be repeated. Nothing changes if that key is not here.
+        Interrupted at any point, it may be repeated. Nothing changes if that key is not here. The key of an
+        authority that is to replace this one, and that no server trusts yet, stays.
 
         Args:
             newest: id of its key.
@@ -102,18 +104,21 @@ class Keyring:
         Raises:
             OSError: a file was not written.
         """
-        path = self._folder / f"ca-{newest}.key"
-        if list(self._keys) == [newest] and not path.exists():
-            return
         if newest not in self._keys:
             return
+        own, last = self._folder / f"ca-{newest}.key", self._folder / CA_KEY
+        before = {key_id(link) for link in parse(links)} - {newest}
+        if not own.exists() and not before & self._keys.keys():
+            return
         write_private(self._folder / CA_LINKS, links)
-        if path.exists():
-            os.replace(path, self._folder / CA_KEY)
-        for other in self._folder.glob("ca-*.key"):
+        if own.exists():
+            before.add(_id_of(authority.read_key(last)))
+            os.replace(own, last)
+            SystemFiles().sync_dir(str(self._folder))
+        for other in before - {newest}:
             with contextlib.suppress(FileNotFoundError):  # masters of one folder
-                other.unlink()
-        self._keys = {newest: self._keys[newest]}
+                (self._folder / f"ca-{other}.key").unlink()
+            self._keys.pop(other, None)
 
 
 def _id_of(key: ec.EllipticCurvePrivateKey) -> str:

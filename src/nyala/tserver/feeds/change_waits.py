@@ -6,6 +6,8 @@ The answer is a hint when to read: it needs no leader, and a wrong one costs a r
 from nyala.common.errors import InvalidArgument, Throttled
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
+from nyala.security.identity import user_name
+from nyala.security.limits.shares import Shares
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import methods
 from nyala.wire.proto import reads_pb2 as pb
@@ -26,9 +28,11 @@ class ChangeWaits:
     Args:
         env: clock, sleep.
         tablets: tablets of this server.
+        shares: of each user in the waits.
     """
 
-    def __init__(self, env: Env, tablets: Tablets) -> None:
+    def __init__(self, env: Env, tablets: Tablets, shares: Shares) -> None:
+        self._shares = shares
         self._env = env
         self._tablets = tablets
         self._waits = 0
@@ -45,7 +49,7 @@ class ChangeWaits:
 
         Raises:
             InvalidArgument: too many tablets, none, or too long a wait.
-            Throttled: too many waits are under way.
+            Throttled: too many waits are under way, or too many of the user.
             Unavailable: one of the tablets does not run here.
         """
         if not 0 < len(request.tablet_ids) <= MAX_TABLETS or request.wait_ms > MAX_WAIT_MS:
@@ -60,15 +64,16 @@ class ChangeWaits:
             )
         self._waits += 1
         try:
-            return pb.AwaitChangesResponse(changed=await self._changed(request))
+            with self._shares.hold(user_name()):
+                return pb.AwaitChangesResponse(changed=await self._changed(request))
         finally:
             self._waits -= 1
 
     async def _changed(self, request: pb.AwaitChangesRequest) -> bool:
-        clock = self._env.clock
+        clock, tablets = self._env.clock, dict.fromkeys(request.tablet_ids)
         end_us = clock.monotonic_us() + request.wait_ms * 1000
         while True:
-            found = [_applied(self._tablets.get(t)) for t in request.tablet_ids]
+            found = [_applied(self._tablets.get(t)) for t in tablets]
             if max(found) > request.after:
                 return True
             left_ms = (end_us - clock.monotonic_us()) // 1000

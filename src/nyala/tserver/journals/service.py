@@ -23,6 +23,8 @@ from nyala.journal import steps
 from nyala.journal.journal import JournalMachine
 from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.replica.status import WriteOutcome
+from nyala.security.identity import user_name
+from nyala.security.limits.caller_shares import CallerShares
 from nyala.tserver.journals import answers, messages
 from nyala.tserver.journals.resident import JournalMemory
 from nyala.tserver.tablets import Tablets, replicate
@@ -47,6 +49,7 @@ class JournalService:
         memory: memory budget of this server.
         resident: memory of the journals.
         options: deadlines of requests that name none.
+        shares: of each user in the bytes of steps in flight, and in the requests that wait.
     """
 
     def __init__(
@@ -56,7 +59,9 @@ class JournalService:
         memory: MemoryTracker,
         resident: JournalMemory,
         options: Options,
+        shares: CallerShares,
     ) -> None:
+        self._shares = shares
         self._env = env
         self._tablets = tablets
         self._memory = memory
@@ -136,7 +141,11 @@ class JournalService:
             self._memory.check(len(payload))
             if any(isinstance(c, steps.Append | steps.SetKey) for s in batch for c in s.changes):
                 self._resident.add(len(payload))
-        with self._memory.hold(MemoryPart.WRITES, len(payload)):
+        size = len(payload)
+        with (
+            self._shares.writes.hold(user_name(), size),
+            self._memory.hold(MemoryPart.WRITES, size),
+        ):
             return await replicate(hosted.replica, payload, request, self._options.write_timeout_ms)
 
     async def read(self, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
@@ -217,8 +226,9 @@ class JournalService:
             )
         self._waiting += 1
         try:
-            async with asyncio.timeout(left_ms / 1000):
-                await progress.wait()
+            with self._shares.tails.hold(user_name()):
+                async with asyncio.timeout(left_ms / 1000):
+                    await progress.wait()
         except TimeoutError:
             pass
         finally:

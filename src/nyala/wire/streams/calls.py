@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut, TooLarge, Unavailable
-from nyala.env.request_stream import OnResponse, RequestStream
+from nyala.env.request_stream import MAX_IN_FLIGHT, OnResponse, RequestStream
 from nyala.env.rpc import Handlers, Method
 from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb
-from nyala.wire.request_stream import MAX_IN_FLIGHT
 from nyala.wire.rpc_metrics import RpcMetrics
 
 FRAMING_BYTES = 4096

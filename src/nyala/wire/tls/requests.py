@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nyala.common.errors import Forbidden, NyalaError
+from nyala.env.request_stream import MAX_IN_FLIGHT
 from nyala.env.rpc import Method, Shape
 from nyala.security import policy
 from nyala.security.principal import AccessRole, Principal
@@ -159,25 +160,25 @@ class Requests:
         """Return the handler of a stream of batches; those that are refused do not reach it."""
 
         async def stream(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-            answers: asyncio.Queue[Any] = asyncio.Queue()
+            answers: asyncio.Queue[Any] = asyncio.Queue(MAX_IN_FLIGHT)  # the client takes them
 
             async def permitted() -> AsyncIterator[Any]:
                 async for request in requests:
                     try:
                         self.check(path, request)
                     except NyalaError as err:
-                        answers.put_nowait(_REFUSED[path](request, status.to_proto(err)))
+                        await answers.put(_REFUSED[path](request, status.to_proto(err)))
                     else:
                         yield request
 
             async def run() -> None:
                 try:
                     async for answer in handler(permitted()):
-                        answers.put_nowait(answer)
+                        await answers.put(answer)
                 except Exception as err:  # raised again below, where the stream ends
-                    answers.put_nowait(err)
+                    await answers.put(err)
                 else:
-                    answers.put_nowait(None)
+                    await answers.put(None)
 
             task = asyncio.create_task(run(), name=f"checked {path}")
             try:

@@ -22,6 +22,7 @@ from nyala.common.errors import (
 from nyala.common.ids import TabletId
 from nyala.common.partition import KeyRange, locate
 from nyala.common.partition_spec import Partition, Range
+from nyala.tserver import point_reads
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
@@ -257,6 +258,20 @@ async def test_pending_lookups_fail_when_client_closes(s):
 
     await s.on(unreachable)
     assert [type(found) for found in received] == [Unavailable]
+
+
+@scenario
+async def test_answers_to_one_request_have_a_limit_in_all_and_the_rest_is_scanned(s):
+    """One request for a few large rows, a thousand times, would take gigabytes of its server."""
+    tablet, good = s.table.tablets[0], next(k for k in range(20) if s.tablet_of(k) == 0)
+    part = reads_pb2.GetPart(tablet_id=tablet.id, column_ids=(0, 1), keys=[encoded(good)])
+    [one] = await s.on(s.ask, tablet.leader, [part])
+    size = len(one.answers[0].rows)
+    with patch.object(point_reads, "MAX_RESPONSE_BYTES", 3 * size):
+        [answer] = await s.on(s.ask, tablet.leader, [part] * 5)
+        assert [a.error.code for a in answer.answers] == ["", "", "", "TOO_LARGE", "TOO_LARGE"]
+        assert sum(len(a.rows) for a in answer.answers) == 3 * size
+        assert await s.get(*range(20)) == [{"k": k, "v": 10 * k} for k in range(20)]
 
 
 @scenario

@@ -187,6 +187,34 @@ def test_old_authority_is_retired_when_no_server_and_no_login_needs_it(keys):
     with_masters(work, keys=keys)
 
 
+def test_old_authority_is_not_retired_while_a_server_that_needs_it_is_down(keys):
+    """It could not join the cluster again, and an operator may not have missed it."""
+
+    async def work(masters):
+        leader, answer, reports = await issuing(masters, keys)
+        newest = bundle.key_id(bundle.parse(answer.certificates[0])[0])
+        trusted, retire = b"".join(answer.certificates), pb.RetireAuthorityRequest()
+        down = others(leader)[0]
+        up = [n for n in (*NAMES, "t") if n != down]
+        for _ in range(6):  # the reports of the master that is down are too old
+            await masters.heartbeat(SERVER, among=(leader,))
+            await reports.all(leader, up, trusted, newest)
+            await masters.loop.delay(2_000_000)
+        with pytest.raises(
+            Forbidden, match=r"master .* it is not running, and without one it cannot join"
+        ):
+            await masters.ask(leader, methods.RETIRE_AUTHORITY, retire)
+        assert [s.role for s in (await status(masters, leader)).behind] == ["master"]
+        await reports.all(leader, [down], trusted, newest)
+        for _ in range(6):  # it is down again, with a certificate of the new authority
+            await masters.heartbeat(SERVER, among=(leader,))
+            await reports.all(leader, up, trusted, newest)
+            await masters.loop.delay(2_000_000)
+        assert len((await masters.ask(leader, methods.RETIRE_AUTHORITY, retire)).certificates) == 1
+
+    with_masters(work, keys=keys)
+
+
 def test_force_retires_whoever_needs_it(keys):
     async def work(masters):
         leader, _, _ = await issuing(masters, keys)

@@ -1,5 +1,6 @@
 """Keys of authorities on masters: transfer between them, and files during and after a rotation."""
 
+import os
 import shutil
 from dataclasses import replace
 
@@ -81,6 +82,51 @@ def test_keyring_has_both_keys_until_the_old_authority_is_retired(folder, old, n
         assert sorted(p.name for p in folder.iterdir()) == ["ca.crt", "ca.key", "ca.links"]
     assert again.ids == [newest]
     assert load(str(folder)).key.private_numbers() == new.authority.key.private_numbers()
+
+
+def test_key_of_the_next_authority_is_kept_while_no_server_trusts_it_yet(folder, old, new):
+    """The masters settle the last rotation every two seconds, also while the keys of the next are sent."""
+    keys, third = Keyring(str(folder)), bundle.successor(new.authority)
+    second, newest = (bundle.key_id(a.authority.certificate) for a in (new, third))
+    keys.add(new.authority.key)
+    write_private(folder / "ca.crt", new.authority.certificate_pem)
+    keys.settle(second, new.link)
+    keys.add(third.authority.key)
+    keys.settle(second, new.link)
+    assert keys.ids == sorted([second, newest])
+    assert Keyring(str(folder)).ids == sorted([second, newest])
+    keys.settle(newest, new.link + third.link)
+    assert sorted(p.name for p in folder.iterdir()) == ["ca.crt", "ca.key", "ca.links"]
+    assert keys.ids == [newest]
+
+
+def test_key_of_an_earlier_rotation_is_removed_too(folder, new):
+    """A master that was down at the end of one rotation, and until the end of the next."""
+    keys, third = Keyring(str(folder)), bundle.successor(new.authority)
+    for made in (new, third):
+        keys.add(made.authority.key)
+    newest = bundle.key_id(third.authority.certificate)
+    write_private(folder / "ca.crt", third.authority.certificate_pem)
+    keys.settle(newest, new.link + third.link)
+    assert sorted(p.name for p in folder.iterdir()) == ["ca.crt", "ca.key", "ca.links"]
+    assert (keys.ids, Keyring(str(folder)).ids) == ([newest], [newest])
+
+
+def test_key_is_durable_with_its_name_before_it_counts(folder, new, monkeypatch):
+    done = []
+    for name in ("replace", "fsync"):
+        real = getattr(os, name)
+
+        def noted(*args, name=name, real=real):
+            what = args[0]
+            done.append(
+                name if name == "replace" or os.path.isfile(f"/proc/self/fd/{what}") else "folder"
+            )
+            return real(*args)
+
+        monkeypatch.setattr(os, name, noted)
+    Keyring(str(folder)).add(new.authority.key)
+    assert done == ["fsync", "replace", "folder"]
 
 
 def test_old_key_stays_where_the_new_one_is_missing(folder, new):

@@ -9,8 +9,10 @@ import pytest
 
 from nyala.common.errors import Corrupt, Unavailable
 from nyala.common.ids import CommittedOperation, OpId
+from nyala.common.metrics import Metrics
 from nyala.common.options import Options
 from nyala.journal import steps
+from nyala.security.limits.caller_shares import CallerShares
 from nyala.tserver.journals.service import JournalService
 from nyala.tserver.tablets import HostedJournal
 from nyala.wire.proto import journal_pb2 as pb
@@ -50,7 +52,9 @@ def test_journal_that_ended_before_the_turn_of_a_read_does_not_seem_empty(call, 
     tasks = SimpleNamespace(run_brief=run_brief)
     env = SimpleNamespace(tasks=tasks, clock=SimpleNamespace(monotonic_us=lambda: 0))
     tablets = SimpleNamespace(journal=lambda tablet_id: hosted)
-    service = _any(JournalService)(env, tablets, None, None, Options())
+    options = Options()
+    shares = CallerShares(options, Metrics())
+    service = _any(JournalService)(env, tablets, None, None, options, shares)
 
     async def work() -> None:
         if call == "read":

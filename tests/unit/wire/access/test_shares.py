@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import struct
+from typing import Any
 
 import grpc
 import pytest
@@ -11,15 +12,20 @@ from prometheus_client import CollectorRegistry
 
 from nyala.common import addresses
 from nyala.common.errors import Throttled
+from nyala.common.metrics import Metrics
+from nyala.common.options import Options
 from nyala.env.clock import SystemClock
-from nyala.security.identity import CALLER, PeerIdentity
+from nyala.security.identity import CALLER, PeerIdentity, user_name
+from nyala.security.limits.caller_shares import TAILS_OF_USER, WAITS_OF_USER, CallerShares
 from nyala.security.limits.shares import Shares
 from nyala.security.principal import AccessRole, Principal
+from nyala.tserver.feeds import change_waits
 from nyala.tserver.flight_service import FlightService
+from nyala.tserver.journals import service
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import RpcLimits
-from nyala.wire.proto import access_pb2, flight_pb2
+from nyala.wire.proto import access_pb2, flight_pb2, journal_pb2, reads_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
@@ -159,6 +165,56 @@ def test_scans_of_one_user_leave_room_for_those_of_another():
         assert (shares.used("ann"), shares.used("bob")) == (0, 0)
 
     asyncio.run(scenario())
+
+
+def test_caller_of_a_request_in_a_stream_is_known_to_its_handler_and_to_its_tasks():
+    """Else the shares of users would not hold for what is called over streams."""
+
+    class Store(BatchStore):
+        def __init__(self):
+            super().__init__()
+            self.callers = []
+
+        async def step(self, request):
+            self.callers.append(user_name())
+            return journal_pb2.JournalStepResponse()
+
+        def look_up(self, request, answer):
+            self.callers.append(user_name())
+            answer(reads_pb2.GetResponse(request=request.request))
+
+        def handlers(self):
+            return {methods.JOURNAL_STEP: self.step, methods.GET: self.look_up}
+
+    async def scenario():
+        store = Store()
+        async with serving(store) as (address, rpcs):
+            await rpcs[WRITER].call(
+                address, methods.JOURNAL_STEP, journal_pb2.JournalStepRequest(), timeout_ms=60_000
+            )
+            answers: asyncio.Queue[Any] = asyncio.Queue()
+            stream = rpcs[READER].request_stream(address, methods.GET, answers.put_nowait)
+            stream.send(reads_pb2.GetRequest(request=1))
+            assert (await answers.get()).request == 1
+            stream.abandon()
+        assert store.callers == ["writer", "reader"]
+
+    uvloop.run(scenario())
+
+
+def test_waits_of_one_user_leave_room_for_those_of_others():
+    shares = CallerShares(Options(), Metrics())
+    for kept, most, all_waits in (
+        (shares.waits, WAITS_OF_USER, change_waits.MAX_WAITS),
+        (shares.tails, TAILS_OF_USER, service.MAX_WAITING),
+    ):
+        for _ in range(most):
+            kept.take("ann")
+        with pytest.raises(
+            Throttled, match=r"ann has 7.. waits for changes of .* \(a fixed limit\)"
+        ):
+            kept.take("ann")
+        assert all_waits - most > 200
 
 
 def test_compressed_messages_are_refused_before_they_are_expanded():
