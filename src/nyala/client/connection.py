@@ -8,14 +8,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, NoReturn, TypeVar
 
-import pyarrow as pa
-
 from nyala.client.calls.opening import OpenClient
 from nyala.client.calls.soon_writes import SoonWrites
 from nyala.client.calls.thread_caller import ThreadCaller
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import cluster_key, remembered
 from nyala.client.write.waiting import closed_meanwhile
+from nyala.common.arrow_pandas import look_for_imported_pandas
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
 from nyala.env.monotonic import began_us
 from nyala.security.files import CredentialFiles
@@ -41,9 +40,7 @@ class Connection:
 
     def __init__(self, masters: str, options: ClientOptions) -> None:
         began = began_us()
-        pa.array(
-            [0]
-        )  # pyarrow looks for pandas at its first conversion: not from two threads at once
+        look_for_imported_pandas()
         self._loop = LoopThread("nyala-client")
         self.caller = ThreadCaller(self._loop)
 

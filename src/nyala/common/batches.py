@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from nyala.common.arrow_pandas import look_for_pandas
 from nyala.common.casting import EXACT, Conversion, exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.python_values import array_of
@@ -60,6 +61,7 @@ def to_batches(
             message names the column and the row (details: `row`).
         InvalidArgument: an unsupported kind of data, malformed data, a duplicate column.
     """
+    look_for_pandas()
     if not extra and conversion == EXACT and (small := _few_dicts(data, schema)) is not None:
         return [small]
     made: list[pa.RecordBatch] = []

@@ -7,14 +7,16 @@ are served by the handlers of the public port. Others are not served: their hand
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import MAX_IN_FLIGHT, OnResponse, RequestStream
 from nyala.env.rpc import Handlers, Method
 from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb
-from nyala.wire.rpc_metrics import RpcMetrics
+
+if TYPE_CHECKING:  # a client has no metrics, and their library takes long to load
+    from nyala.wire.rpc_metrics import RpcMetrics
 
 FRAMING_BYTES = 4096
 """Upper limit of the bytes that a call adds to its message."""
@@ -29,7 +31,7 @@ class CallServer:
         metrics: metrics of calls; None: none.
     """
 
-    def __init__(self, handlers: Handlers, max_bytes: int, metrics: RpcMetrics | None) -> None:
+    def __init__(self, handlers: Handlers, max_bytes: int, metrics: "RpcMetrics | None") -> None:
         self._methods = {m.path: m for m in handlers if m in methods.STREAMED}
         self._handlers = handlers
         self._max_bytes = max_bytes - FRAMING_BYTES
