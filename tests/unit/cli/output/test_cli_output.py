@@ -146,7 +146,7 @@ def test_interrupt_tells_what_stays_under_way(raised, capsys):
 
 
 READERS = frozenset([
-    "check", "describe", "dump", "follow", "get", "grants", "holds", "keys", "ksck", "list", "locate_row",
+    "check", "describe", "dump", "follow", "get", "grants", "holds", "key", "keys", "ksck", "list", "locate_row",
     "log", "logs", "members", "ops", "print_replica_uuids", "read", "revoked", "run", "scan", "servers",
     "show", "sql", "statistics", "status", "survivors", "tables", "tail", "uuid", "verify", "version",
     "web", "will",
