@@ -110,8 +110,6 @@ class Commits:
         if row is not None:
             return await self._committed(row)
         tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
-        if request.transaction in self._memory.catalog.decisions.aborted:
-            return await self._deny(request, "it was aborted")
         key = request.key if request.HasField("key") else None
         taken = None if key is None else await self._denials.key(key)
         if key is not None:
@@ -120,6 +118,8 @@ class Commits:
                 return await self._taken(request.transaction, taken)
             if found.state is KeyState.REFUSED:
                 return await self._refuse(request, tablets, found.reason)
+        if request.transaction in self._memory.catalog.decisions.aborted:
+            return await self._deny(request, "it was aborted")
         if dropped := decision.gone(self._memory.catalog, tablets):
             return await self._deny(request, f"tablet {dropped[0]} was dropped")
         if why := decision.changed(self._memory.catalog, request.covered):
