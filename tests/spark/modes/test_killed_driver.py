@@ -53,7 +53,7 @@ def test_killed_driver_leaves_nothing_or_everything(
             assert job.poll() is None, (tmp_path / "python.log").read_text()[-4000:]
             return len(list(folder.glob(f"{moment} *"))) >= tasks
 
-        wait_until(reached, "tasks have come so far")
+        wait_until(reached, "tasks have come so far", timeout_s=400)
         kill_driver(driver)
         left = target.count()
     assert left == 0 if moment == "first" else left in (0, ROWS)
