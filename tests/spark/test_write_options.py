@@ -13,12 +13,19 @@ from nyala.spark.writes import options as writer
 from nyala.spark.writes.replaced_rows import ReplacedRows
 
 
+def use_table(monkeypatch, schema):
+    """Let the checks find a table with this schema."""
+    known = SimpleNamespace(id="t", schema=schema, ranges_version=0)
+    table = SimpleNamespace(definition=schema, known=known)
+    monkeypatch.setattr(writer, "written_table", lambda masters, name: table)
+    client = SimpleNamespace(now=lambda: 1)
+    monkeypatch.setattr(writer, "writing_client", lambda masters: client)
+
+
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
 def test_decimal_for_a_floating_column_is_refused_with_advice_for_spark(monkeypatch, kind):
     schema = from_arrow(pa.schema({"k": pa.int64(), "v": kind}), ["k"])
-    table = SimpleNamespace(definition=schema)
-    client = SimpleNamespace(table=lambda name: table, now=lambda: 1)
-    monkeypatch.setattr(writer, "process_client", lambda masters: client)
+    use_table(monkeypatch, schema)
     frame = pa.table({"k": [1], "v": [Decimal("0.5")]}).schema
     with pytest.raises(SchemaMismatch) as caught:
         writer.WriteOptions.of("t", "", {}, frame)
@@ -29,8 +36,7 @@ def test_decimal_for_a_floating_column_is_refused_with_advice_for_spark(monkeypa
 @pytest.fixture
 def options_of(monkeypatch):
     schema = from_arrow(pa.schema({"k": pa.int64(), "day": pa.int64(), "v": pa.string()}), ["k"])
-    client = SimpleNamespace(table=lambda name: SimpleNamespace(definition=schema), now=lambda: 1)
-    monkeypatch.setattr(writer, "process_client", lambda masters: client)
+    use_table(monkeypatch, schema)
 
     def made(*, overwrite=True, columns=("k", "day", "v"), **options):
         frame = pa.schema([schema.arrow.field(c) for c in columns])

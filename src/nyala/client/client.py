@@ -320,7 +320,7 @@ class Client(OtherNames):
 
         Args:
             token: what `Transaction.token` returned there.
-            *tables: as of `Transaction.token`.
+            *tables: as of `Transaction.token`; of their ranges those that the handles know.
             **options: as of `transaction`; the key has to be given again.
 
         Raises:
@@ -334,7 +334,7 @@ class Client(OtherNames):
         async def begin() -> StagedParts:
             parts = StagedParts(core, transaction, given.key)
             for table in tables:
-                await parts.cover(table.id)
+                parts.keep_all(table.known)
             await parts.begin(given.timeout_s)
             return parts
 

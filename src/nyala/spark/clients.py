@@ -1,7 +1,10 @@
 """The client of a process of Spark, kept between tasks and between the planning of jobs."""
 
+from dataclasses import dataclass
+
 from nyala.client.client import Client
-from nyala.client.connection import shared
+from nyala.client.connection import Connection, shared
+from nyala.client.table import Table
 
 TIMEOUT_MS = 120_000
 """Deadline of the calls of a task that writes, and of a commit."""
@@ -31,3 +34,47 @@ def writing_client(masters: str) -> Client:
         masters: addresses of the masters.
     """
     return Client(shared(masters, TIMEOUT_MS))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A table as the driver found it when it planned a job or a batch.
+
+    Attributes:
+        id: of the table.
+        schema_version: of its columns.
+        ranges_version: of its ranges.
+    """
+
+    id: str
+    schema_version: int
+    ranges_version: int
+
+    @staticmethod
+    def of(table: Table) -> "PlannedTable":
+        """Return what a handle knows of its table."""
+        known = table.known
+        return PlannedTable(str(known.id), known.schema.version, known.ranges_version)
+
+
+_opened: dict[tuple[Connection, str], Table] = {}
+"""Tables that were opened by the connections of this process."""
+
+
+def written_table(masters: str, name: str, planned: PlannedTable | None = None) -> Table:
+    """Return a table of `writing_client`, opened before by this process if it is as the driver planned it.
+
+    Args:
+        masters: addresses of the masters.
+        name: of the table.
+        planned: the table as the driver found it; None: ask the masters.
+
+    Raises:
+        NotFound: no such table.
+        Unavailable, TimedOut: no leader master answers.
+    """
+    key = (shared(masters, TIMEOUT_MS), name)
+    found = _opened.get(key)
+    if found is None or planned is None or PlannedTable.of(found) != planned:
+        found = _opened[key] = Client(key[0]).table(name)
+    return found

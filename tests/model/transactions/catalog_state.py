@@ -51,6 +51,7 @@ class CatalogState:
         dropped: tablets.
         removed: greatest commit time of a row that was removed.
         settled: no row has a commit time at or below it, or will.
+        aborted: transactions that an operator has ended.
         past: rows that were removed, for the judge.
     """
 
@@ -59,12 +60,13 @@ class CatalogState:
         self.keys: dict[str, Taken] = {}
         self.dropped: dict[str, int] = {}
         self.removed = self.settled = 0
+        self.aborted: set[str] = set()
         self.past: dict[str, Row] = {}
 
     def apply(self, entry: Entry) -> Any:
-        """Apply an entry."""
+        """Apply an entry; return its result."""
         kind, *args = entry.op
-        getattr(self, f"_{kind}")(entry.stamp, *args)
+        return getattr(self, f"_{kind}")(entry.stamp, *args)
 
     def restored(self) -> None:
         """Note that the state was read from files."""
@@ -85,6 +87,12 @@ class CatalogState:
                 self.past[txn] = self.rows.pop(txn)
                 self.removed = max(self.removed, self.past[txn].at)
         self.settled = min((row.at for row in self.rows.values()), default=stamp) - 1
+
+    def _abort(self, _: int, txn: str) -> bool:
+        """Return whether it is aborted: a decision may have come before."""
+        if txn not in self.rows:
+            self.aborted.add(txn)
+        return txn in self.aborted
 
     def _drop_tablet(self, stamp: int, tablet: str) -> None:
         self.dropped.setdefault(tablet, stamp)

@@ -74,6 +74,12 @@ class Tags:
             meant[tablet] = counted
         return Content(tuple(parts), meant, batches)
 
+    def add_elsewhere(self, content: Content, tablets: list[str]) -> None:
+        """Add a batch of a failed task in a tablet that the commit does not name."""
+        others = [t for t in tablets if t not in content.meant]
+        if others:
+            content.batches[self.chance.choice(others), "failed", 0] = (self.draw(),)
+
 
 class Client:
     """The process that stages and commits one transaction.
@@ -183,7 +189,10 @@ class Stream:
                 return
             if chance.random() < 0.3:
                 self._new_query()
-        key = StreamKey(self.name, self.query, self.epoch, self.replaces)
+        ahead = 0
+        if self.world.early and self.epoch and chance.random() < self.world.early:
+            ahead = 1
+        key = StreamKey(self.name, self.query, self.epoch + ahead, self.replaces)
         self.client = self.world.begin(key)
 
     def _new_query(self) -> None:

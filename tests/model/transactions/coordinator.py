@@ -87,8 +87,10 @@ class Coordinator:
         state, txn = m.state, request.txn
         if txn in state.rows:
             self.finish(m, txn)
-        elif self._taken(m, request):
+        elif self._being_aborted(m, txn) or self._taken(m, request):
             pass
+        elif txn in state.aborted:
+            self._deny(m, request)
         elif txn in m.led.memory.trying:
             self.ask(m, m.led.memory.trying[txn])
         elif any(tablet in state.dropped for tablet, _ in request.parts):
@@ -115,6 +117,30 @@ class Coordinator:
             self.give_up(m, request.txn)
             for tablet, _ in request.parts:
                 self.world.send(Message(tablet, "drop", (request.txn, request)))
+
+    def _on_abort_for_good(
+        self, m: Replica, txn: str, tablets: tuple[str, ...], since: int
+    ) -> None:
+        """End a transaction for an operator, who knows some tablets with a stage, and no parts: by a row."""
+        attempted = m.led.memory.trying.get(txn)
+        if txn in m.state.rows or (attempted and attempted.row) or since <= m.state.removed:
+            return
+        if "abort-of-tablets" in self.weak:
+            request = Request(txn, None, tuple((t, ()) for t in tablets), since)
+            self.give_up(m, txn)
+            for tablet in tablets:
+                self.world.send(Message(tablet, "drop", (txn, request)))
+            return
+        if "abort-beside" not in self.weak:
+            self.give_up(m, txn)
+        if txn not in m.state.aborted and not any(e.op == ("abort", txn) for e in m.pending()):
+            m.propose(("abort", txn), Message("operator", "aborted", (txn,)))
+
+    def _being_aborted(self, m: Replica, txn: str) -> bool:
+        """Return whether the row of an abort is in the log: then no attempt begins."""
+        if "abort-beside" in self.weak:
+            return False
+        return any(e.op == ("abort", txn) for e in m.pending())
 
     def _on_dropped(self, m: Replica, request: Request, gone: bool) -> None:
         if gone and request.txn not in m.led.memory.trying:
@@ -147,15 +173,24 @@ class Coordinator:
                     blind = "restart-blind" in self.weak and replaces is not None
                     if epoch == 0 and (current == replaces or blind):
                         return False
-                    self._deny(m, request)
+                    self._refuse(m, request)
                     return True
                 if epoch > taken.epoch + 1:
-                    self._deny(m, request)
+                    self._refuse(m, request)
                     return True
                 if epoch == taken.epoch + 1 or "stream-any-epoch" in self.weak:
                     return False
                 self._done(m, request, taken)
                 return True
+
+    def _refuse(self, m: Replica, request: Request) -> None:
+        """N: refuse a key that may be free later: the stages are dropped first."""
+        gone = any(tablet in m.state.dropped for tablet, _ in request.parts)
+        if gone or {"key-denied", "deny-unconfirmed"} & self.weak:
+            self._deny(m, request)
+            return
+        for tablet, _ in request.parts:
+            self.world.send(Message(tablet, "drop", (request.txn, request)))
 
     def _done(self, m: Replica, request: Request, taken: Taken) -> None:
         """K: a key that is taken counts as acknowledged once no row of the key is left to be resolved."""

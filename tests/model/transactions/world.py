@@ -44,6 +44,8 @@ class World:
         shared: share of keys that are shared.
         streaming: share of transactions of streams, if there are any.
         restarts: probability that a driver of a stream does not wait for its transaction.
+        early: probability that such a driver, in another process, asks for the epoch after the present one.
+        operators: probability that a step of load is an abort by an operator.
         stage_timeout: hybrid time after which a stage expires.
         row_ticks: steps for which a row is kept.
     """
@@ -82,7 +84,7 @@ class World:
         self.deletions = chance.choice((0.01, 0.1, 1.0))
         self.definitions = chance.choice((0.0, 0.03, 0.15))
         self.alone, self.ahead, self.drops, self.shared = 300, 0, 0.08, 0.35
-        self.streaming, self.restarts = 0.5, 0.12
+        self.streaming, self.restarts, self.early, self.operators = 0.5, 0.12, 0.0, 0.0
         for name, value in tuned.items():
             assert hasattr(self, name), name
             setattr(self, name, value)
@@ -125,6 +127,11 @@ class World:
             leaders = group.leaders()
             if leaders:
                 group.service.handle(self.chance.choice(leaders), message)
+        elif message.to == "operator":
+            txn, aborted = message.content
+            decided = [e.op[1] for e in self.groups["catalog"].committed if e.op[0] == "commit"]
+            if aborted and txn not in decided:  # one whose row was removed may have a late stage
+                self.history.denied(txn)
         elif message.to == "writer":
             self.history.written(*message.content)
         elif message.kind == "delete":
@@ -143,6 +150,8 @@ class World:
         count = chance.randrange(1, len(self.tablets) + 1)
         txn = f"x{len(self.clients)}"
         content = self.tags.content(chance.sample(self.tablets, count))
+        if self.operators:
+            self.tags.add_elsewhere(content, self.tablets)
         self.clients[txn] = client = Client(self, txn, key, content)
         return client
 
@@ -151,6 +160,9 @@ class World:
         return [c for c in self.clients.values() if not c.outcome]
 
     def _load(self) -> None:
+        if self.operators and self.chance.random() < self.operators:
+            self._operate()
+            return
         roll, living = self.chance.random(), self.living()
         if living and roll < 0.5:
             self.chance.choice(living).drive()
@@ -168,6 +180,15 @@ class World:
             self._lookup()
         else:
             self._stale()
+
+    def _operate(self) -> None:
+        """Have an operator end a transaction, by what one tablet has staged of it."""
+        name = self.chance.choice(self.tablets)
+        for lead in self.groups[name].leaders():
+            if lead.state.stages:
+                txn = self.chance.choice(list(lead.state.stages))
+                content = (txn, (name,), lead.state.stages[txn].kept)
+                self.send(Message("catalog", "abort_for_good", content))
 
     def _write(self) -> None:
         chance = self.chance

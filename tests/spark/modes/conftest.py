@@ -6,18 +6,21 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import nyala
-from tests.spark.modes.exercise import ROWS
+from tests.spark.modes.exercise import ROWS, SETTINGS
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 900
+SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("s", pa.string())])
+Started = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 PARTS = nyala.Partition(hash=[nyala.Hash(["k"], 4)])
 
 
@@ -53,7 +56,7 @@ def environment(masters: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def started(cluster, tmp_path) -> Callable[..., object]:
+def started(cluster, tmp_path) -> Started:
     """Start a command in an empty folder, in a session of its own; kill what is left of it at the end."""
 
     @contextmanager
@@ -73,6 +76,34 @@ def started(cluster, tmp_path) -> Callable[..., object]:
             process.communicate()
 
     return start
+
+
+def connect_server(
+    stack: ExitStack, started: Started, folder: Path
+) -> tuple[str, subprocess.Popen[str]]:
+    """Start a server of Spark Connect; return its address, as `session` takes it, and its process.
+
+    Args:
+        stack: ends it.
+        started: the fixture.
+        folder: where its log is.
+    """
+    port = free_port()
+    settings = {
+        **SETTINGS, "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port), "spark.sql.connect.logTrace": "false",
+    }  # fmt: skip
+    words = [w for name, value in settings.items() for w in ("--conf", f"{name}={value}")]
+    command = ("spark-submit", "--master", "local[2]", "--class", SERVER, *words)
+    server = stack.enter_context(started(*command))
+
+    def ready() -> bool:
+        assert server.poll() is None, (folder / "spark-submit.log").read_text()[-4000:]
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    wait_until(ready, "the server of Spark Connect answers")
+    return f"sc://127.0.0.1:{port}", server
 
 
 @pytest.fixture

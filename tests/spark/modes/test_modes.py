@@ -1,22 +1,19 @@
 """One exercise has the same results in a local session, on executors, under Spark Connect, and submitted."""
 
 import json
-import socket
 import sys
-from pathlib import Path
+from contextlib import ExitStack
 
 import pytest
 
 from tests.spark.modes import exercise
-from tests.spark.modes.conftest import free_port
+from tests.spark.modes.conftest import connect_server
 from tests.spark.modes.exercise import ROWS
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1_000)]
 PROGRAM = [sys.executable, "-m", "tests.spark.modes.exercise"]
 CLASSIC = "pyspark.sql.session"
 CONNECT = "pyspark.sql.connect.session"
-SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 EXPECTED = {
     "session": CLASSIC, "rows": ROWS, "counted": ROWS, "some": 4950, "view": "9", "sql": "4950",
     "once": 1000, "failed": True, "after failure": 1000, "merged": [100, 100, 900], "one by one": ROWS,
@@ -28,11 +25,6 @@ EXPECTED = {
 
 def found(printed: str) -> dict[str, object]:
     return dict(json.loads(printed.splitlines()[-1]))
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_local_session(tables, run, tmp_path):
@@ -49,20 +41,9 @@ def test_spark_submit(tables, run, tmp_path):
 
 
 def test_spark_connect(tables, started, run, tmp_path):
-    port = free_port()
-    settings = {
-        **exercise.SETTINGS, "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port), "spark.sql.connect.logTrace": "false",
-    }  # fmt: skip
-    words = [w for name, value in settings.items() for w in ("--conf", f"{name}={value}")]
-    with started("spark-submit", "--master", "local[2]", "--class", SERVER, *words) as server:
-
-        def ready() -> bool:
-            assert server.poll() is None, Path(tmp_path / "spark-submit.log").read_text()[-4000:]
-            return answers(port)
-
-        wait_until(ready, "the server of Spark Connect answers")
-        result = found(run(*PROGRAM, f"sc://127.0.0.1:{port}", str(tmp_path)))
+    with ExitStack() as stack:
+        master, _ = connect_server(stack, started, tmp_path)
+        result = found(run(*PROGRAM, master, str(tmp_path)))
     refusal = str(result.pop("sql"))
     assert "Spark Connect does not give access to" in refusal
     assert "nyala.spark.read(spark, table, columns=[...], where=...)" in refusal

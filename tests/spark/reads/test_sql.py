@@ -45,6 +45,7 @@ ALIKE = [
     "select few_rows.*, rank() over (partition by a order by k) r from few_rows",
     "select a, count(distinct s) from wide_rows group by rollup(a) having count(*) > 3",
     "select count(*) from wide_rows where k is null or s is not null or b > 0",
+    "select sum(if(k is null, 1, 0)) n, max(a) from wide_rows",
     "select k from wide_rows where (a = 1 and d > 3) or (not (a = 2) and s like 's1%') or s is null",
     "select k from wide_rows where 5 > a and b <=> null and at > timestamp'2014-05-13 16:53:20.00005Z'",
     "select k from wide_rows where s in ('s1','s2','s3','s4','s5','s6','s7','s8','s9','s10','s0')",

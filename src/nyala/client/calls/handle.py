@@ -61,6 +61,11 @@ class TableHandle(OtherNames):
         """Columns with ids, defaults and types, as the masters have them."""
         return self._table.schema
 
+    @property
+    def known(self) -> OpenTable:
+        """The table's columns, ranges and tablets as this client knows them."""
+        return self._table
+
     def __repr__(self) -> str:
         schema = self._table.schema
         columns = "".join(

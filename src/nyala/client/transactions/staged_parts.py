@@ -99,9 +99,11 @@ class StagedParts:
     async def cover(self, table_id: str) -> None:
         """Keep the stages alive in all tablets of a table, which other processes may stage into."""
         core = self._core
-        self._covered[table_id] = await core.locations.open(
-            "", core.options.timeout_ms, table_id=table_id
-        )
+        self.keep_all(await core.locations.open("", core.options.timeout_ms, table_id=table_id))
+
+    def keep_all(self, table: OpenTable) -> None:
+        """Keep the stages alive in all tablets of a table as it is known to the client."""
+        self._covered[table.id] = table
 
     def named(self) -> list[StagedPart]:
         """Return what a commit names: the parts staged here, then those included, in their orders.

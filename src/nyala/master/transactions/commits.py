@@ -113,8 +113,6 @@ class Commits:
         if row is not None:
             return await self._committed(row)
         tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
-        if request.transaction in self._memory.catalog.decisions.aborted:
-            return await self._deny(request, use, "it was aborted")
         taken = None if use is None else await self._denials.key(use.key.name)
         if use is not None:
             found = keys.verdict(use, taken)
@@ -122,6 +120,8 @@ class Commits:
                 return await self._taken(request.transaction, taken)
             if found.state is KeyState.REFUSED:
                 return await self._refuse(request, tablets, use, found.reason)
+        if request.transaction in self._memory.catalog.decisions.aborted:
+            return await self._deny(request, use, "it was aborted")
         if dropped := decision.gone(self._memory.catalog, tablets):
             return await self._deny(request, use, f"tablet {dropped[0]} was dropped")
         if why := decision.changed(self._memory.catalog, request.covered):

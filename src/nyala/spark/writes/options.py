@@ -22,7 +22,7 @@ from nyala.common.ids import ColumnId
 from nyala.common.predicate import columns_of
 from nyala.common.schema import Schema
 from nyala.common.where import parse
-from nyala.spark.clients import process_client
+from nyala.spark.clients import PlannedTable, writing_client, written_table
 from nyala.spark.options import check_known, flag, split
 
 KIND_PREFIX = "kind."
@@ -62,6 +62,7 @@ class WriteOptions:
         job_id: under which it takes effect once; empty: none.
         replaced: condition of the rows that are deleted before the frame is written; empty: none.
         replaced_columns: id and name of each column that it names.
+        planned: the table as it was checked; None: not known.
     """
 
     table: str
@@ -76,6 +77,7 @@ class WriteOptions:
     job_id: str = ""
     replaced: str = ""
     replaced_columns: tuple[tuple[ColumnId, str], ...] = ()
+    planned: PlannedTable | None = None
 
     @classmethod
     def of(
@@ -132,8 +134,8 @@ class WriteOptions:
                 raise InvalidArgument(
                     f"the frame has no column {column!r}; it has: {', '.join(frame.names)}"
                 )
-        client = process_client(masters)
-        schema, since = client.table(table).definition, client.now()
+        opened, since = written_table(masters, table), writing_client(masters).now()
+        schema = opened.definition
         _check_columns(table, schema, frame, special)
         if replaced:
             _check_condition(replaced, schema, frame)
@@ -151,6 +153,7 @@ class WriteOptions:
             job_id,
             replaced,
             columns_of_condition(replaced, schema) if replaced else (),
+            PlannedTable.of(opened),
         )
 
 

@@ -19,7 +19,7 @@ from nyala.client.transactions.keys import MAX_TIMEOUT_S, Key, TransactionToken
 from nyala.client.transactions.transaction import Transaction, TransactionPart
 from nyala.client.write.staging import StagedPart
 from nyala.common.errors import NyalaError
-from nyala.spark.clients import process_client, writing_client
+from nyala.spark.clients import writing_client, written_table
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.replaced_rows import ReplacedRows, check_replaced
 from nyala.spark.writes.row_ops import row_ops
@@ -66,7 +66,7 @@ def stage_rows(
     partition, attempt = context.partitionId(), context.taskAttemptId()
     token = TransactionToken(transaction, options.masters)
     client = writing_client(options.masters)
-    table = client.table(options.table)
+    table = written_table(options.masters, options.table, options.planned)
     opened = client.resume_transaction(token, table, timeout_s=MAX_TIMEOUT_S)
     try:
         part = opened.part(f"{partition}-{attempt}")
@@ -158,7 +158,7 @@ def abort_parts(
         key: its key; None: it has none.
     """
     try:
-        made = resumed(process_client(options.masters), options, transaction, messages, key)
+        made = resumed(writing_client(options.masters), options, transaction, messages, key)
         if not made.abort():
             say(f"transaction {transaction} was committed before its job failed; its rows stay")
     except NyalaError as err:
@@ -182,7 +182,8 @@ def resumed(
         key: its key; None: it has none.
     """
     token = TransactionToken(transaction, options.masters)
-    made = client.resume_transaction(token, client.table(options.table), key=key)
+    table = written_table(options.masters, options.table, options.planned)
+    made = client.resume_transaction(token, table, key=key)
     try:
         made.include(*(m.part for m in tasks_of(messages)))
     except NyalaError:

@@ -313,9 +313,12 @@ def warm() -> int:
         live_versions,
         row_decisions,
         sort_rows,
+        successors,
     )
 
     kernels()
-    others = (row_decisions, gather_values, key_bytes, live_versions, ipc_messages, sort_rows)
+    others = (
+        row_decisions, gather_values, key_bytes, live_versions, ipc_messages, sort_rows, successors,
+    )  # fmt: skip
     modules = (globals(), *(vars(m) for m in others))
     return sum(hasattr(value, "py_func") for names in modules for value in names.values())

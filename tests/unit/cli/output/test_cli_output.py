@@ -146,8 +146,8 @@ def test_interrupt_tells_what_stays_under_way(raised, capsys):
 
 
 READERS = frozenset([
-    "check", "describe", "dump", "follow", "get", "grants", "holds", "key", "keys", "ksck", "list", "locate_row",
-    "log", "logs", "members", "ops", "print_replica_uuids", "read", "revoked", "run", "scan", "servers",
+    "check", "describe", "dump", "follow", "get", "grants", "holds", "key", "keys", "ksck", "list",
+    "locate_row", "log", "logs", "members", "ops", "print_replica_uuids", "read", "revoked", "run", "scan", "servers",
     "show", "sql", "statistics", "status", "survivors", "tables", "tail", "uuid", "verify", "version",
     "web", "will",
 ])  # fmt: skip

@@ -324,6 +324,17 @@ def test_abort_of_an_operator_refuses_rows_that_are_staged_later_in_other_tablet
     with_term(work)
 
 
+def test_aborted_transaction_whose_key_was_taken_since_is_answered_with_the_winner():
+    async def work(term):
+        job = txn.TxnKey(name="job")
+        assert (await abort_as_operator(term, list(term.tablets))).kind == Kind.DENIED
+        winner = await term.commit(2, job)
+        found = await term.coordinator.commit(term.request(key=job))
+        assert (found.kind, found.at) == (Kind.TAKEN, winner.at)
+
+    with_term(work)
+
+
 def loaded(term):
     """Return the catalog of another leader, with the decisions that were replicated."""
     catalog = with_table()

@@ -21,6 +21,7 @@ from nyala.tablet.kernels import (
     live_versions,
     row_decisions,
     sort_rows,
+    successors,
 )
 from tests.unit.tablet.support.tablet_support import INT_KEY, Driver, numbered, payload
 
@@ -34,6 +35,7 @@ def dispatchers():
         live_versions,
         ipc_messages,
         sort_rows,
+        successors,
     ]
     found = [(f"{m.__name__}.{n}", v) for m in every for n, v in vars(m).items()]
     return {n: v for n, v in found if hasattr(v, "py_func")}

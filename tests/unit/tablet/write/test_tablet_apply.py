@@ -165,6 +165,17 @@ def test_operations_on_one_key_take_effect_in_order(driver):
     assert changes == [{**row(1, 8, None), "_op": "update", "_timestamp": 20}]
 
 
+def test_row_that_is_written_again_after_its_delete_is_an_insert_in_the_feed(driver):
+    driver.write(RowOp.UPSERT, [{"k": 1, "a": 1, "s": "t"}, {"k": 2, "a": 1, "s": "t"}])
+    driver.write(RowOp.DELETE, [{"k": 1}], ["k"])
+    driver.write(RowOp.UPSERT, [{"k": 1, "a": 2, "s": "t"}, {"k": 2, "a": 2, "s": "t"}])
+    feed = driver.tablet.view().changes(0, driver.now, net=False)
+    found = [(r["k"], r["_op"], r["a"]) for b in feed for r in b.to_pylist()]
+    assert found == [
+        (1, "insert", 1), (2, "insert", 1), (1, "delete", None), (1, "insert", 2), (2, "update", 2),
+    ]  # fmt: skip
+
+
 def test_version_with_empty_lifetime_is_not_stored(driver):
     driver.write(RowOp.UPSERT, [row(1, n) for n in range(1000)] + [row(2, 1)])
     driver.write(RowOp.MIXED, [{"_op": RowOp.INSERT, "k": 3}, {"_op": RowOp.DELETE, "k": 3}], ["k"])
