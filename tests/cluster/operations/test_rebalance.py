@@ -76,6 +76,7 @@ def test_added_servers_get_their_part_under_writes_though_the_command_is_killed(
     assert sorted(loads(before))[:2] == [0, 0]
     with Workload(cluster.connect, "written", 1) as workload:
         killed = subprocess.Popen(words(cluster), stderr=subprocess.PIPE, text=True)
+        assert killed.stderr is not None, "it is a pipe"
         assert "move a replica of" in killed.stderr.readline()
         killed.send_signal(signal.SIGKILL)
         killed.communicate()

@@ -147,9 +147,9 @@ def test_interrupt_tells_what_stays_under_way(raised, capsys):
 
 READERS = frozenset([
     "check", "describe", "dump", "follow", "get", "grants", "holds", "key", "keys", "ksck", "list",
-    "locate_row", "log", "logs", "members", "ops", "print_replica_uuids", "read", "revoked", "run", "scan", "servers",
-    "show", "sql", "statistics", "status", "survivors", "tables", "tail", "uuid", "verify", "version",
-    "web", "will",
+    "locate_row", "log", "logs", "members", "ops", "print_replica_uuids", "read", "revoked", "run", "scan",
+    "servers", "show", "sql", "statistics", "status", "survivors", "tables", "tail", "uuid", "verify",
+    "version", "web", "will",
 ])  # fmt: skip
 """Commands that change nothing; those that run a server end as it does."""
 

@@ -329,7 +329,7 @@ def test_aborted_transaction_whose_key_was_taken_since_is_answered_with_the_winn
         job = txn.TxnKey(name="job")
         assert (await abort_as_operator(term, list(term.tablets))).kind == Kind.DENIED
         winner = await term.commit(2, job)
-        found = await term.coordinator.commit(term.request(key=job))
+        found = await term.coordinator.commit(term.request(key=job), ANYONE)
         assert (found.kind, found.at) == (Kind.TAKEN, winner.at)
 
     with_term(work)
