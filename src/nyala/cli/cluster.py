@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nyala.client.core import ClientCore
     from nyala.operate.ksck import ClusterHealth
     from nyala.operate.ksck_checksum import Sum
-    from nyala.operate.rebalance.moves import Outcome
+    from nyala.operate.rebalance.moves import RebalanceResult
 
 app = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
@@ -112,7 +112,7 @@ def rebalance(
     from nyala.operate.rebalance.moves import Rebalance, planned
     from nyala.operate.run import connected
 
-    async def work(core: "ClientCore") -> "Outcome":
+    async def work(core: "ClientCore") -> "RebalanceResult":
         if not dry_run:
             run = Rebalance(core, tables or (), leaders, moves_per_server, int(timeout * 1000), say)
             return await run.run()

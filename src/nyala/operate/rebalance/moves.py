@@ -77,7 +77,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RebalanceResult:
     """Result of a run.
 
     Attributes:
@@ -169,7 +169,9 @@ def _placed(tablet: pb.TabletLocation, table: str, *, movable: bool) -> PlacedTa
     return PlacedTablet(tablet.id, table, servers, leader, movable)
 
 
-async def planned(core: ClientCore, tables: Collection[str] = (), *, leaders: bool) -> Outcome:
+async def planned(
+    core: ClientCore, tables: Collection[str] = (), *, leaders: bool
+) -> RebalanceResult:
     """Return what a run would do; leaders are planned if no replica is to be moved. Raises as `look`.
 
     Args:
@@ -182,7 +184,7 @@ async def planned(core: ClientCore, tables: Collection[str] = (), *, leaders: bo
     moves = [seen.words(m) for m in plan(seen.placement)]
     if leaders and not moves:
         moves = [f"leadership of {seen.words(m)}" for m in plan_leaders(seen.placement)]
-    return Outcome(moves, [], list(seen.waiting.values()), loads)
+    return RebalanceResult(moves, [], list(seen.waiting.values()), loads)
 
 
 @dataclass(slots=True)
@@ -216,7 +218,7 @@ class Rebalance:
         if self.moves_per_server < 1:
             raise InvalidArgument("moves per server: at least 1")
 
-    async def run(self) -> Outcome:
+    async def run(self) -> RebalanceResult:
         """Make moves until there is none to make. Raises as `look`."""
         while batch := self._batch(await self._look()):
             await asyncio.gather(*(self._make(seen, move) for seen, move in batch))
@@ -229,7 +231,7 @@ class Rebalance:
                 await self._make(seen, move, transfer=True)
         seen = await self._look()
         failed, waiting = list(self.failed.values()), list(seen.waiting.values())
-        return Outcome(self.done, failed, waiting, seen.loads())
+        return RebalanceResult(self.done, failed, waiting, seen.loads())
 
     async def _look(self) -> Seen:
         return await look(self.core, self.tables)

@@ -88,7 +88,13 @@ class Placement:
         return share
 
     def may_move(self, tablet: PlacedTablet, source: str, target: str) -> bool:
-        """Return whether a replica may move, by the state of its tablet and by locations."""
+        """Return whether a replica may move, by the state of its tablet and by locations.
+
+        Args:
+            tablet: as it is placed now.
+            source: server of the replica.
+            target: server that is to get it.
+        """
         if not tablet.movable or source not in tablet.servers or target in tablet.servers:
             return False
         left, entered = self.location(source), self.location(target)
@@ -98,7 +104,13 @@ class Placement:
         return after <= max(self.share(tablet), self.in_location(tablet, left))
 
     def move(self, tablet: PlacedTablet, source: str, target: str) -> None:
-        """Change the placement by one move."""
+        """Change the placement by one move.
+
+        Args:
+            tablet: as it is placed now.
+            source: server of the replica.
+            target: server that gets it.
+        """
         servers = tuple(target if s == source else s for s in tablet.servers)
         self.tablets[tablet.id] = PlacedTablet(tablet.id, tablet.table, servers, tablet.leader)
         for counts in (self.totals, self.of_table[tablet.table]):
