@@ -139,22 +139,11 @@ class WriteOptions:
         _check_columns(table, schema, frame, special)
         if replaced:
             _check_condition(replaced, schema, frame)
-        write_id = os.urandom(16).hex()
+        named = columns_of_condition(replaced, schema) if replaced else ()
         return cls(
-            table,
-            masters,
-            op,
-            op_column,
-            kind_column,
-            kinds,
-            write_id,
-            since,
-            atomic,
-            job_id,
-            replaced,
-            columns_of_condition(replaced, schema) if replaced else (),
-            PlannedTable.of(opened),
-        )
+            table, masters, op, op_column, kind_column, kinds, os.urandom(16).hex(), since, atomic, job_id,
+            replaced, named, PlannedTable.of(opened),
+        )  # fmt: skip
 
 
 def _check_atomic(ops: list[str]) -> None:
