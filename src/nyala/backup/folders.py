@@ -75,13 +75,16 @@ def element_folders(folder: Path) -> list[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Create the folder of a table's backups, and hold its lock.
+    """Create the folder of a table's backups, for this user only whatever the umask, and hold its lock.
+
+    The mode of a folder that exists stays: whoever owns it may let others read it.
 
     Raises:
         Unavailable: another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as file:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with (folder / LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

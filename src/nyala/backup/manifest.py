@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ PLAIN = (
     "id", "kind", "table", "table_id", "since", "until", "previous", "previous_checksum", "rows_at_end",
 )  # fmt: skip
 """Attributes of an element that are JSON as they are."""
+FILE_NAME = re.compile(r"[0-9A-Za-z_-]{1,64}\.parquet")
+"""Name of a data file, which is in the folder of its element."""
 FULL, INCREMENTAL = "full", "incremental"
 
 
@@ -183,9 +186,21 @@ def _element(fields: dict[str, Any], checksum: str) -> Element:
             s["since"],
             s["through"],
             schema_from_json(s["columns"]),
-            tuple(BackupFile(**f) for f in s["files"]),
+            tuple(_file(f) for f in s["files"]),
         )
         for s in fields["intervals"]
     )
     definition = SavedDefinition.from_json(fields["definition"])
     return Element(**plain, definition=definition, intervals=intervals, checksum=checksum)
+
+
+def _file(fields: dict[str, Any]) -> BackupFile:
+    """Return a file of a manifest, whose name leads nowhere else.
+
+    Raises:
+        ValueError: it has another name than those that are written.
+    """
+    made = BackupFile(**fields)
+    if not FILE_NAME.fullmatch(made.name):
+        raise ValueError(f"{made.name[:80]!r} is not the name of a data file")
+    return made

@@ -1,6 +1,7 @@
 """Elements without a cluster: manifests, chains, the rows that a restore writes, partitions at a time."""
 
 import hashlib
+import os
 import shutil
 from dataclasses import replace
 
@@ -102,6 +103,29 @@ def test_manifest_is_read_as_it_was_written(root):
     (folder / LATEST).write_text("x")
     (folder / manifest.element_id("full", 60)).mkdir()
     assert remove_unfinished(folder) == 0
+
+
+@pytest.mark.parametrize("name", ["../other.parquet", "/etc/x.parquet", "a/b.parquet", "..", "x"])
+def test_name_of_a_file_does_not_lead_out_of_its_element(root, name):
+    """A folder of backups that somebody has changed, checksums included, reads no other files."""
+    made = element(root, 0, 100, intervals=[(0, 100, BEFORE)])
+    file = BackupFile(name, "t", 3, 1, "0" * 64)
+    changed = replace(made, intervals=(Interval(0, 100, BEFORE, (file,)),))
+    with pytest.raises(Corrupt, match=r"is no manifest: .* not the name of a data file"):
+        manifest.write(table_folder(root, "a.b") / made.id, changed)
+
+
+def test_folder_of_a_table_is_of_its_user_only_and_keeps_the_mode_that_it_is_given(tmp_path):
+    known = os.umask(0)
+    try:
+        folder = table_folder(tmp_path / "new" / "backups", "a")
+        with locked(folder):
+            assert folder.stat().st_mode & 0o777 == 0o700
+        folder.chmod(0o750)
+        with locked(folder):
+            assert folder.stat().st_mode & 0o777 == 0o750
+    finally:
+        os.umask(known)
 
 
 def test_chain_and_columns_of_a_moment(root):

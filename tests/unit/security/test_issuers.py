@@ -130,6 +130,20 @@ def test_keys_are_read_again_when_the_issuer_replaces_them(tmp_path):
         issuers.name_in(token("e"), NOW)
 
 
+def test_keys_of_a_kind_that_is_not_known_are_ignored(tmp_path):
+    """Providers list keys for encryption, and of new kinds, beside those for signatures (RFC 7517, 5)."""
+    others = [
+        {**public("r"), "kid": "encryption", "alg": "RSA-OAEP-256", "use": "sig"},
+        {**public("e"), "kid": "curve", "crv": "P-999"},
+        {"kty": "OKP", "crv": "X25519", "x": "AAAA", "kid": "exchange"},
+        {"kty": "EC", "kid": "incomplete"},
+    ]
+    found = TokenIssuers(write(tmp_path, [*others, public("e")]))
+    assert found.name_in(token("e"), NOW) == "ann"
+    with pytest.raises(InvalidArgument, match="no public key for signatures"):
+        TokenIssuers(write(tmp_path, others))
+
+
 def test_another_claim_names_the_account(tmp_path):
     issuers = TokenIssuers(write(tmp_path, [public("e")], name_claim="email"))
     assert issuers.name_in(token(email="ann@example.com"), NOW) == "ann@example.com"
@@ -140,7 +154,7 @@ def test_malformed_files_are_refused_at_the_start(tmp_path):
     for keys, fields, why in (
         ([symmetric], {}, "no public key"),
         ([], {}, "no public key"),
-        ([{"kty": "EC", "kid": "e"}], {}, "not a JSON Web Key Set"),
+        ([{"kty": "EC", "kid": "e"}], {}, "no public key"),
         (["e"], {}, "not a JSON Web Key Set"),
         ([public("e")], {"jwks": "none.json"}, "cannot be read"),
         ([public("e")], {"audience": ""}, "empty"),

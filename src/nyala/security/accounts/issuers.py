@@ -150,21 +150,22 @@ class TokenIssuers:
             usable = [
                 k for k in listed if k.get("kty") in KEY_TYPES and k.get("use", "sig") == "sig"
             ]
-            found = [jwt.PyJWK(k) for k in usable]
-        except (
-            jwt.PyJWTError,
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            RecursionError,
-        ) as err:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as err:
             raise InvalidArgument(f"{path} is not a JSON Web Key Set (RFC 7517): {err}") from err
+        found = [made for k in usable if (made := _key_of(k)) is not None]
         if not found:
             raise InvalidArgument(
                 f"{path} has no public key for signatures; get the issuer's keys again"
             )
         return found
+
+
+def _key_of(fields: dict[str, Any]) -> jwt.PyJWK | None:
+    """Return a key of a set; None: it is of a kind that is not known here, and is ignored (RFC 7517, 5)."""
+    try:
+        return jwt.PyJWK(fields)
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def _bounded(path: Path) -> bytes:
