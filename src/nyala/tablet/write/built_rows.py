@@ -2,8 +2,8 @@
 
 Consecutive batches of a part that upsert whole rows become a memory rowset: keys encoded, hashed and indexed,
 of equal keys the last one live. RESOLVE gives its versions the commit time, ends the older versions of their
-keys and adds the rowset to the tablet. This is memory of one replica and no part of its replicated state: a
-flush drops it, and batches that are not built are applied one by one, with the same effect.
+keys and adds the rowset to the tablet. This is memory of one replica and no part of its replicated state: the
+second flush drops it, and batches that are not built are applied one by one, with the same effect.
 
 Rules: lane APPLY only.
 """
@@ -36,12 +36,14 @@ class BuiltRows:
         batches: how many batches they are.
         schema_version: of the columns.
         store: a store of nothing but these rows, whose versions begin at stamps of staging.
+        flushed: a flush was made since they were begun; the next one drops them.
     """
 
     first: int
     batches: int
     schema_version: int
     store: Store
+    flushed: bool = False
 
     @property
     def rows(self) -> int:

@@ -62,10 +62,12 @@ class PartRows(Protocol):
     Attributes:
         first: number of the first batch.
         batches: how many batches they are.
+        flushed: a flush was made since they were begun.
     """
 
     first: int
     batches: int
+    flushed: bool
 
     @property
     def memory_bytes(self) -> int:
@@ -160,7 +162,7 @@ class Stages:
         prepared: the prepared transactions; replaced when they change, and never changed itself. Any lane.
         earliest: the least prepare time; None: nothing is prepared. Any lane.
         memory_bytes: memory that a flush would free. Any lane.
-        built_bytes: memory of rows that are built; a flush frees it too. Any lane.
+        built_bytes: memory of rows that are built; the second flush after they were begun frees it. Any lane.
         file_bytes: length of the batches that are in files. Any lane.
     """
 
@@ -339,11 +341,19 @@ class Stages:
             batch.payload, batch.place = None, (file, section)
         left = self.unflushed()
         self.memory_bytes = sum(b.size_bytes + OVERHEAD_BYTES for b in left)
-        for stage in self.stages.values():
-            stage.built.clear()
-        self.built_bytes = 0
+        self._drop_built()
         every = sum(s.size_bytes for s in self.stages.values())
         self.file_bytes = every - sum(b.size_bytes for b in left)
+
+    def _drop_built(self) -> None:
+        """Drop the built rows that a flush has left before; the others stay until the next one."""
+        self.built_bytes = 0
+        for stage in self.stages.values():
+            for part, found in list(stage.built.items()):
+                stage.built[part] = kept = [r for r in found if not r.flushed]
+                for rows in kept:
+                    rows.flushed = True
+                    self.built_bytes += rows.memory_bytes
 
     def stored(self, file: int) -> StoredStages:
         """Return this as a manifest stores it.

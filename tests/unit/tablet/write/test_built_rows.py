@@ -99,15 +99,20 @@ def test_dropped_stage_frees_its_built_rows(driver, txns):
     assert driver.tablet.unflushed_bytes() == 0
 
 
-def test_flush_drops_built_rows_and_the_commit_has_all_the_same(driver, txns):
+@pytest.mark.parametrize("flushes", [1, 2])
+def test_second_flush_drops_built_rows_and_the_commit_has_all_the_same(driver, txns, flushes):
     txns.upsert(T1, 1, 2, a=1)
-    driver.flush()
-    assert driver.tablet.stages.built_bytes == 0
-    assert driver.tablet.unflushed_bytes() == 0
+    for _ in range(flushes):
+        driver.write(RowOp.UPSERT, [{"k": 9, "a": 9, "s": "w"}])
+        driver.flush()
+    kept = driver.tablet.stages.built_bytes
+    assert driver.tablet.unflushed_bytes() == kept
+    assert (kept > 0) == (flushes == 1)
     txns.upsert(T1, 2, 3, a=2)
-    assert built(txns) == {"a": [1]}
+    assert built(txns) == {"a": [0, 1] if flushes == 1 else [1]}
     txns.commit(T1)
-    assert {k: a for k, (a, _) in rows(driver).items()} == {1: 1, 2: 2, 3: 2}
+    assert driver.tablet.stages.built_bytes == 0
+    assert {k: a for k, (a, _) in rows(driver).items()} == {1: 1, 2: 2, 3: 2, 9: 9}
 
 
 def test_batch_that_comes_late_is_applied_at_its_place(driver, txns):
