@@ -10,14 +10,15 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
+from nyala.client.caller import closed_meanwhile
 from nyala.client.calls.opening import OpenClient
 from nyala.client.calls.soon_writes import SoonWrites
 from nyala.client.calls.thread_caller import ThreadCaller
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import cluster_key
-from nyala.client.write.waiting import closed_meanwhile
-from nyala.env.loop_thread import ClosedDuringCall, LoopThread
+from nyala.env.loop_thread import LoopThread
 from nyala.env.monotonic import began_us
+from nyala.env.tasks import ClosedDuringCall
 
 T = TypeVar("T")
 
