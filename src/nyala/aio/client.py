@@ -21,6 +21,7 @@ from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.transactions.coordination import find_key
 from nyala.client.transactions.keys import CommittedKey, TransactionOptions, options_of
 from nyala.common.partition_spec import Partition
+from nyala.env.loop_thread import check_not_forked
 from nyala.env.monotonic import monotonic_us
 
 
@@ -31,6 +32,7 @@ async def connect(choose: Callable[[], Chosen]) -> "AsyncClient":
     It raises `Unavailable` if no master answers.
     """
     began = monotonic_us()
+    check_not_forked()
     opened = OpenClient(*await asyncio.to_thread(choose))  # it may log in
     try:
         await opened.reach(began)

@@ -4,11 +4,13 @@ import logging
 from types import TracebackType
 
 from nyala.aio.session import Session
+from nyala.client.caller import closed_meanwhile
 from nyala.client.transactions.keys import TransactionSettings
 from nyala.client.transactions.open_transaction import OpenTransaction, check_client
 from nyala.client.transactions.staged_parts import OWN_PART, StagedParts
 from nyala.client.write.staging import PartStage, StageSession
 from nyala.common.errors import InvalidArgument, NyalaError
+from nyala.env.tasks import ClosedDuringCall
 
 log = logging.getLogger("nyala.client")
 
@@ -103,7 +105,10 @@ class AsyncTransaction:
             InvalidArgument: it has ended, or another task still writes.
         """
         self._session.core()
-        return await self._begun()[0].commit()
+        try:
+            return await self._begun()[0].commit()
+        except ClosedDuringCall as err:
+            raise closed_meanwhile(sent=True) from err
 
     async def abort(self) -> bool:
         """End the transaction without effect; return False if it was committed before."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.security.files import sync_folder
 
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
@@ -131,15 +132,6 @@ def folder_locked(folder: Path, text: str, *, shared: bool = False) -> Iterator[
             if err.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise Unavailable(text) from None
         yield
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

@@ -14,7 +14,6 @@ from nyala.backup.folders import (
     element_folders,
     locked,
     remove_unfinished,
-    sync_folder,
     table_folder,
 )
 from nyala.backup.manifest import (
@@ -34,6 +33,7 @@ from nyala.client.scan import Scan
 from nyala.client.table import Table
 from nyala.common.errors import HistoryGone, InvalidArgument
 from nyala.common.schema import Schema
+from nyala.security.files import sync_folder
 
 SPLIT_BYTES = 1 << 30
 """Approximate number of stored bytes of one file of a full backup."""

@@ -11,7 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
-from nyala.env.tasks import Lane, Tasks
+from nyala.common.errors import OutcomeUnknown, Unavailable
+from nyala.env.tasks import ClosedDuringCall, Lane, Tasks
 
 T = TypeVar("T")
 CANCELLED = "this call was cancelled: what it changes may have taken effect, or may yet"
@@ -145,6 +146,8 @@ class OnLoop:
         """As `run`; a cancellation gets a note that the change may have happened."""
         try:
             return await work
+        except ClosedDuringCall as err:
+            raise closed_meanwhile(sent=True) from err
         except asyncio.CancelledError as err:
             err.add_note(CANCELLED)
             raise
@@ -195,3 +198,17 @@ def finished(call: Coroutine[Any, Any, T]) -> T:
         return result
     call.close()
     raise AssertionError("a call of a thread has to block, and not to suspend")
+
+
+def closed_meanwhile(*, sent: bool) -> OutcomeUnknown | Unavailable:
+    """Return the error of a call whose client was closed.
+
+    Args:
+        sent: a server may have received the rows.
+    """
+    if sent:
+        return OutcomeUnknown(
+            "the client was closed while this call was under way; what it wrote may or may not have taken "
+            "effect"
+        )
+    return Unavailable("the client was closed before this call was sent; nothing took effect")

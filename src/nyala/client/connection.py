@@ -8,15 +8,16 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, NoReturn, TypeVar
 
+from nyala.client.caller import closed_meanwhile
 from nyala.client.calls.opening import OpenClient
 from nyala.client.calls.soon_writes import SoonWrites
 from nyala.client.calls.thread_caller import ThreadCaller
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import cluster_key, remembered
-from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.arrow_pandas import look_for_imported_pandas
-from nyala.env.loop_thread import ClosedDuringCall, LoopThread
+from nyala.env.loop_thread import LoopThread
 from nyala.env.monotonic import began_us
+from nyala.env.tasks import ClosedDuringCall
 from nyala.security.files import CredentialFiles
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar, cast
 
-from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.errors import InvalidArgument
+from nyala.env.tasks import closed_during_call
 
 T = TypeVar("T")
 SHUTDOWN_GRACE_S = 1.0
@@ -30,16 +31,28 @@ AFTER_FORK = (
     "this process was forked from one that had a client, and gRPC does not work after a fork; start "
     "it with multiprocessing.get_context('spawn'), or fork before the first nyala.connect()"
 )
+OWN_THREAD = (
+    "a callback of a future runs in the client's own thread, which this call would stop until it has ended: "
+    "make the call in another thread (an executor), or begin a write whose result is a future (upsert_soon)"
+)
 AT_EXIT = (
     "the interpreter exits, and the client's thread runs no more: nothing was sent; make the call before the "
     "end of the program, in a with block or in a function for atexit, and not in __del__"
 )
 _first_pid: list[int] = []
-"""Pid of the process that created the first loop; in a forked child, that of its parent."""
+"""Pid of the process that made the first client; in a forked child, that of its parent."""
 
 
-class ClosedDuringCall(Unavailable):
-    """The loop was closed by another thread during the call; the call may have taken effect."""
+def check_not_forked() -> None:
+    """Check, before a client is made, that this process is not a child of one that had a client.
+
+    Raises:
+        InvalidArgument: it is: gRPC's threads do not exist in it, and calls could block forever.
+    """
+    if not _first_pid:
+        _first_pid.append(os.getpid())
+    if _first_pid[0] != os.getpid():
+        raise InvalidArgument(AFTER_FORK)
 
 
 class LoopThread:
@@ -52,10 +65,7 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
-        if not _first_pid:
-            _first_pid.append(self._pid)
-        if _first_pid[0] != self._pid:
-            raise InvalidArgument(AFTER_FORK)
+        check_not_forked()
         self._loop = _new_loop()
         self._queue: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._wakeup_pending = False
@@ -78,7 +88,7 @@ class LoopThread:
         try:
             return _result(future)
         except concurrent.futures.CancelledError:
-            raise _closed_during_call() from None
+            raise closed_during_call() from None
         finally:  # Ctrl-C, or whatever else a handler of a signal raises
             future.cancel()
             del future  # as in `_result`
@@ -89,14 +99,14 @@ class LoopThread:
         Raises:
             InvalidArgument: as `run`.
         """
-        return self._submit(work)
+        return self._submit(work, waits=False)
 
     def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """As `run`, for a coroutine that goes on if the caller is interrupted, as a release does."""
         try:
             return _result(self._submit(work))
         except concurrent.futures.CancelledError:
-            raise _closed_during_call() from None
+            raise closed_during_call() from None
 
     def leave(self, begin: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Have a coroutine run on the loop, without waiting for it; nothing is done after `close`.
@@ -137,12 +147,12 @@ class LoopThread:
         return acquired[0]
 
     def hand_over(self, take: Callable[[T], object], item: T) -> None:
-        """Schedule `take(item)` on the loop; concurrent threads share one wake-up.
+        """Schedule `take(item)` on the loop; concurrent threads share one wake-up. Nothing is waited for.
 
         Raises:
             InvalidArgument: as `run`.
         """
-        self._check_usable()
+        self._check_process()
         with self._gate:
             self._check_open()
             self._queue.append((take, item))
@@ -164,12 +174,28 @@ class LoopThread:
         """
         while not done(CHECK_INTERVAL_S):
             if not self._thread.is_alive():
-                raise _closed_during_call()
+                raise closed_during_call()
 
-    def _check_usable(self) -> None:
-        assert threading.current_thread() is not self._thread, (
-            "the loop's own thread would wait for itself"
-        )
+    @property
+    def is_current(self) -> bool:
+        """True in the loop's own thread."""
+        return threading.current_thread() is self._thread
+
+    def check_may_wait(self) -> None:
+        """Check that a call of this thread may wait for the loop.
+
+        Raises:
+            InvalidArgument: it is the loop's own thread, which runs a callback.
+        """
+        if self.is_current:
+            raise InvalidArgument(OWN_THREAD)
+
+    def _check_usable(self, *, waits: bool) -> None:
+        if waits:
+            self.check_may_wait()
+        self._check_process()
+
+    def _check_process(self) -> None:
         if os.getpid() != self._pid:
             raise InvalidArgument(AFTER_FORK)
 
@@ -179,9 +205,13 @@ class LoopThread:
         if self.closed:
             raise InvalidArgument("this client is closed; call nyala.connect() for a new one")
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
+    def _submit(
+        self, work: Coroutine[Any, Any, T], *, waits: bool = True
+    ) -> "concurrent.futures.Future[T]":
         try:
-            self._check_usable()  # before the lock: a forked child may find it held for good
+            self._check_usable(
+                waits=waits
+            )  # before the lock: a forked child may find it held for good
             with self._gate:
                 self._check_open()
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -211,7 +241,7 @@ class LoopThread:
                 ahead = self._submit(step())
                 yield cast("T", item)
         except concurrent.futures.CancelledError:
-            raise _closed_during_call() from None
+            raise closed_during_call() from None
         finally:
             ahead.cancel()
             closing = getattr(items, "aclose", None)
@@ -283,12 +313,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     made: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return made
-
-
-def _closed_during_call() -> ClosedDuringCall:
-    return ClosedDuringCall(
-        "the client was closed during this call; connect again and repeat the call"
-    )
 
 
 async def _end_all() -> None:

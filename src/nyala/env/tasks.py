@@ -17,10 +17,23 @@ from enum import Enum
 from queue import SimpleQueue
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from nyala.common.errors import Unavailable
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+
+class ClosedDuringCall(Unavailable):
+    """The client was closed during the call, which may have taken effect."""
+
+
+def closed_during_call() -> ClosedDuringCall:
+    """Return the error of a call whose client was closed."""
+    return ClosedDuringCall(
+        "the client was closed during this call; connect again and repeat the call"
+    )
 
 
 class Lane(Enum):
@@ -154,6 +167,7 @@ class LoopTasks:
         self._tasks: dict[asyncio.Task[object], None] = {}
         self._lanes: dict[Lane, _Thread] = {}
         self._compute = ThreadPoolExecutor(compute_threads, "compute")
+        self._closed = False
 
     def spawn(self, work: Coroutine[Any, Any, object], name: str) -> asyncio.Task[object]:
         """Start a background task that this process owns."""
@@ -168,11 +182,21 @@ class LoopTasks:
             log.error("background task %s failed", task.get_name(), exc_info=err)
 
     async def sleep_ms(self, duration_ms: float) -> None:
-        """Sleep in real time."""
+        """Sleep in real time.
+
+        Raises:
+            ClosedDuringCall: `close` was called: a call that tries again would do so until its deadline.
+        """
         await asyncio.sleep(duration_ms / 1000)
+        self._check_open()
 
     async def run(self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking call on the lane's thread."""
+        """Run a blocking call on the lane's thread.
+
+        Raises:
+            ClosedDuringCall: `close` was called.
+        """
+        self._check_open()
         if lane is Lane.COMPUTE:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._compute, lambda: fn(*args, **kwargs))
@@ -205,6 +229,10 @@ class LoopTasks:
         threading.Thread(target=work, name="apart", daemon=True).start()
         return await done
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_during_call()
+
     def _thread(self, lane: Lane) -> _Thread:
         found = self._lanes.get(lane)
         if found is None:
@@ -214,6 +242,7 @@ class LoopTasks:
 
     async def close(self) -> None:
         """Cancel all tasks, wait for them, then for the lanes."""
+        self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from nyala.common.errors import AlreadyPresent, Corrupt, InvalidArgument, NotFound
-from nyala.env.files import SystemFiles
-from nyala.security.files import CA_KEY
+from nyala.security.files import CA_KEY, sync_folder
 from nyala.security.identity import BACKDATED_S
 from nyala.security.principal import SCHEME, AccessRole, Principal, check_name
 
@@ -324,7 +323,7 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:  # also when interrupted: no part of a key stays
         Path(name).unlink(missing_ok=True)
         raise
-    SystemFiles().sync_dir(str(path.parent))
+    sync_folder(path.parent)
 
 
 def check_private(path: str) -> None:

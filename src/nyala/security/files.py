@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from nyala.common.errors import InvalidArgument
 
@@ -89,3 +90,12 @@ def files_of_environment(environ: Mapping[str, str] | None = None) -> Credential
     known = os.environ if environ is None else environ
     named = named_files(*(known.get(variable, "") for variable in VARIABLES))
     return None if named is None else replace(named, source=ENVIRONMENT)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,6 +1,7 @@
 """The asynchronous client on a real cluster: every kind of call, cancellation, and loops."""
 
 import asyncio
+import os
 import threading
 from typing import Any
 
@@ -8,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import nyala
-from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.errors import InvalidArgument, NotFound, NyalaError
 from tests.cluster.support.loops import on_loop, one_turn
+from tests.waiting import within
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 HASHED = nyala.Partition(hash=[nyala.Hash(["k"], 3)])
@@ -153,6 +155,41 @@ def test_cancelled_stream_of_rows_has_the_rows_that_are_written(cluster):
             assert partly.rows <= await table.count() <= partly.rows + len(partly.unknown)
 
     on_loop(cluster, work)
+
+
+def test_calls_in_flight_end_when_their_client_is_closed(cluster):
+    """They tried again until their deadline, on connections that were closed."""
+
+    async def main():
+        client = await nyala.aio.connect(cluster.masters, timeout_ms=3_600_000)
+        table = await client.create_table("aio_closed", SCHEMA, ["k"], HASHED)
+        await table.insert(pa.table({"k": range(5_000), "v": ["a"] * 5_000}))
+        begun: list[Any] = [
+            *(table.get({"k": k}) for k in range(200)),
+            *(table.upsert([{"k": k, "v": "b"}]) for k in range(200)),
+            table.scan().to_arrow(), table.count(), client.tables(), table.hold(ttl=60),
+            client.sql("select max(v) as v from aio_closed"), table.update_where("k >= 0", {"v": "c"}),
+        ]  # fmt: skip
+        calls = [asyncio.ensure_future(call) for call in begun]
+        await one_turn()
+        await client.close()
+        ended, left = await asyncio.wait(calls, timeout=within(60))
+        assert not left
+        assert all(isinstance(e, NyalaError | None) for e in (call.exception() for call in ended))
+
+    asyncio.run(main())
+
+
+def test_forked_process_is_told_that_it_cannot_connect(cluster):
+    with cluster.connect():
+        child = os.fork()
+        if not child:
+            try:
+                asyncio.run(nyala.aio.connect(cluster.masters))
+            except InvalidArgument as err:
+                os._exit(7 if "forked" in str(err) else 1)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_scan_that_is_left_early_ends_its_streams(cluster):

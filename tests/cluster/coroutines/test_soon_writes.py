@@ -1,5 +1,6 @@
 """Writes whose result is a future, on a real cluster."""
 
+import threading
 from concurrent.futures import CancelledError, wait
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 
 import nyala
 from nyala.common.errors import InvalidArgument, SchemaMismatch
+from tests.waiting import wait_until
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 HASHED = nyala.Partition(hash=[nyala.Hash(["k"], 3)])
@@ -51,3 +53,40 @@ def test_futures_end_when_their_client_is_closed(cluster):
             assert one.result(timeout=120).rows
         except (nyala.errors.NyalaError, CancelledError):
             continue
+
+
+def test_callbacks_begin_further_writes_and_neither_wait_nor_end_those_of_others(cluster):
+    with cluster.connect() as client:
+        table = client.create_table("soon_callbacks", SCHEMA, ["k"])
+        refused: list[str] = []
+        further: list[int] = []
+
+        def look_up():
+            try:
+                table.get({"k": 0})
+            except InvalidArgument as err:
+                refused.append(str(err))
+
+        def write_again():
+            again = table.upsert_soon([{"k": 1, "v": "b"}])
+            again.add_done_callback(lambda done: further.append(done.result().rows))
+
+        def leave():
+            raise SystemExit
+
+        def in_thread_of_client(callback):
+            """Return a callback that does nothing where the future had ended before it was added."""
+            own = threading.current_thread()
+            return lambda _: None if threading.current_thread() is own else callback()
+
+        def done():
+            writing = [table.upsert_soon([{"k": k, "v": "a"}]) for k in range(100)]
+            for callback in (look_up, write_again, leave):
+                writing[-1].add_done_callback(in_thread_of_client(callback))
+            writing[0].add_done_callback(in_thread_of_client(leave))
+            assert sum(w.result(timeout=120).rows for w in writing) == 100
+            return refused and further
+
+        wait_until(done, "callbacks ran in the client's thread")
+        assert "in another thread" in refused[0]
+        assert set(further) == {1}

@@ -107,7 +107,7 @@ def test_manifest_is_read_as_it_was_written(root):
 
 @pytest.mark.parametrize("name", ["../other.parquet", "/etc/x.parquet", "a/b.parquet", "..", "x"])
 def test_name_of_a_file_does_not_lead_out_of_its_element(root, name):
-    """A folder of backups that somebody has changed, checksums included, reads no other files."""
+    """A folder of backups that was changed, checksums included, reads no other files."""
     made = element(root, 0, 100, intervals=[(0, 100, BEFORE)])
     file = BackupFile(name, "t", 3, 1, "0" * 64)
     changed = replace(made, intervals=(Interval(0, 100, BEFORE, (file,)),))

@@ -1,6 +1,8 @@
 """SoonWrites: writes whose outcome is a future, for threads that do not wait for it."""
 
+import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
@@ -18,6 +20,8 @@ from nyala.common.casting import Requested
 from nyala.common.errors import InvalidArgument
 from nyala.env.loop_thread import CHECK_INTERVAL_S, LoopThread
 
+log = logging.getLogger("nyala.client")
+
 Soon = Future[WriteResult]
 
 
@@ -31,7 +35,7 @@ class SoonArguments(Requested, total=False):
 
 
 class SoonWrites:
-    """The writes of one client for which no thread waits. Any thread may call, but not the loop's own.
+    """The writes of one client for which no thread waits. Any thread may call, also the loop's in a callback.
 
     They have at most `write_ahead_bytes` of rows together: a further one waits for room.
 
@@ -105,15 +109,20 @@ class SoonWrites:
         try:
             result = rows.result(call.outcome())
         except Exception as err:  # any error is that of the write
-            future.set_exception(err)
+            _settle(partial(future.set_exception, err))
         else:
-            future.set_result(result)
+            _settle(partial(future.set_result, result))
 
     def _reserve(self, size: int) -> None:
-        """Wait until there is room for more bytes."""
+        """Wait until there is room for more bytes; a callback does not wait, which would stop the client."""
         most = self._core.options.limits.ahead_bytes
         with self._changed:
-            while self._bytes and self._bytes + size > most and not self._loop.closed:
+            while (
+                not self._loop.is_current
+                and self._bytes
+                and self._bytes + size > most
+                and not self._loop.closed
+            ):
                 self._changed.wait(CHECK_INTERVAL_S)
             self._bytes += size
 
@@ -121,3 +130,13 @@ class SoonWrites:
         with self._changed:
             self._bytes -= size
             self._changed.notify_all()
+
+
+def _settle(end: Callable[[], None]) -> None:
+    """Complete a future; what its callbacks raise is theirs, and does not end the writes of others."""
+    try:
+        end()
+    except (
+        BaseException
+    ) as err:  # concurrent.futures logs an Exception itself; SystemExit is not one
+        log.error("a callback of a write raised an error", exc_info=err)

@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import closing
 from typing import Any, TypeVar, cast
 
-from nyala.client.write.waiting import closed_meanwhile
-from nyala.env.loop_thread import ClosedDuringCall, LoopThread
+from nyala.client.caller import closed_meanwhile
+from nyala.env.loop_thread import LoopThread
+from nyala.env.tasks import ClosedDuringCall
 
 T = TypeVar("T")
 
@@ -85,7 +86,12 @@ class ThreadCaller:
         return fn(*args)
 
     def signal(self) -> ThreadSignal:
-        """Return an event for which one thread waits."""
+        """Return an event for which one thread waits.
+
+        Raises:
+            InvalidArgument: the thread is the loop's own, which the wait would stop; nothing was sent.
+        """
+        self._loop.check_may_wait()
         return ThreadSignal(self._loop)
 
     def hand_over(self, take: Callable[[T], object], item: T) -> None:

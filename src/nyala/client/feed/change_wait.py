@@ -34,14 +34,16 @@ async def wait_for_changes(
 
     async def ask(address: str, tablets: list[str]) -> None:
         request = pb.AwaitChangesRequest(tablet_ids=tablets, after=after, wait_ms=wait_ms)
+        found: bool | None = None
         try:
             answer: pb.AwaitChangesResponse = await env.rpc.call(
                 address, methods.AWAIT_CHANGES, request, timeout_ms=wait_ms + SILENT_MS
             )
-            answers.put_nowait(answer.changed)
+            found = answer.changed
         except NyalaError:
             await env.tasks.sleep_ms(min(RETRY_MS, wait_ms))
-            answers.put_nowait(None)
+        finally:  # also when the client is closed, which cancels this task
+            answers.put_nowait(found)
 
     if not by_address:
         await env.tasks.sleep_ms(wait_ms)

@@ -9,9 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
+from nyala.client.caller import closed_meanwhile
 from nyala.client.journal.locations import OpenJournal
 from nyala.client.request_queue import RequestQueue
-from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import NyalaError, OutcomeUnknown, Rejected, SessionExpired, TimedOut
 from nyala.env.env import Env
 from nyala.wire.proto import journal_pb2 as pb

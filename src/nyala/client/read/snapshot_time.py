@@ -83,13 +83,16 @@ class Times:
         answers: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
 
         async def ask(address: str) -> None:
+            time = 0
             try:
                 info: pb.ServerInfoResponse = await self._env.rpc.call(
                     address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=timeout_ms
                 )
-                answers.put_nowait((address, info.hybrid_time))
+                time = info.hybrid_time
             except NyalaError:
-                answers.put_nowait((address, 0))
+                pass
+            finally:  # also when the client is closed, which cancels this task
+                answers.put_nowait((address, time))
 
         tasks = [self._env.tasks.spawn(ask(a), f"time of {a}") for a in addresses]
         try:

@@ -13,11 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.client.caller import closed_meanwhile
 from nyala.client.cluster.tablet_cache import TabletLocation
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Call, Written
 from nyala.client.write.queue import CallKind, CallQueue, Key
-from nyala.client.write.waiting import CallDeadlines, closed_meanwhile
+from nyala.client.write.waiting import CallDeadlines
 from nyala.common.errors import RangesChanged, Rejected, SessionExpired
 from nyala.common.partition import locate
 from nyala.env.env import Env

@@ -16,12 +16,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from nyala.client.caller import closed_meanwhile
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
 from nyala.client.write.row_outcomes import Outcomes, RowErrors, Rows, Window, with_voided
-from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import NyalaError, RangesChanged, TimedOut, has_no_effect
 from nyala.common.partition import TabletPartition
 from nyala.env.clock import HybridClock

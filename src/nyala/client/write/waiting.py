@@ -2,8 +2,9 @@
 
 import asyncio
 
+from nyala.client.caller import closed_meanwhile
 from nyala.client.write.pending_call import Call
-from nyala.common.errors import OutcomeUnknown, TimedOut, Unavailable
+from nyala.common.errors import OutcomeUnknown, TimedOut
 from nyala.env.clock import Clock
 
 GRACE_US = 100_000
@@ -71,17 +72,3 @@ def _deadline_error(call: Call) -> OutcomeUnknown | TimedOut:
         f"a write to table {name!r} waited behind others until its time was up. Its rows had no "
         "effect; check: nyala cluster ksck"
     )
-
-
-def closed_meanwhile(*, sent: bool) -> OutcomeUnknown | Unavailable:
-    """Return the error of a call whose client was closed.
-
-    Args:
-        sent: a server may have received the rows.
-    """
-    if sent:
-        return OutcomeUnknown(
-            "the client was closed while this call was under way; what it wrote may or may not have taken "
-            "effect"
-        )
-    return Unavailable("the client was closed before this call was sent; nothing took effect")

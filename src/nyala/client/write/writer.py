@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from nyala.client.caller import Caller, OnLoop
+from nyala.client.caller import Caller, OnLoop, closed_meanwhile
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.write import coalescer, request_size
@@ -15,10 +15,9 @@ from nyala.client.write.put_streams import PutStreams
 from nyala.client.write.sequencer import Sequencer, Sequences
 from nyala.client.write.staging import StageSession
 from nyala.client.write.upload import Upload
-from nyala.client.write.waiting import closed_meanwhile
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
-from nyala.env.loop_thread import ClosedDuringCall
+from nyala.env.tasks import ClosedDuringCall
 from nyala.wire.proto import nyala_pb2 as pb
 
 __all__ = ["BatchLimits", "Writer"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nyala.env.files import SystemFiles
 from nyala.security import authority
 from nyala.security.authorities.bundle import key_id, parse, pem_of
 from nyala.security.authority import (
@@ -18,7 +17,7 @@ from nyala.security.authority import (
     key_pem,
     write_private,
 )
-from nyala.security.files import CA_KEY
+from nyala.security.files import CA_KEY, sync_folder
 
 
 class Keyring:
@@ -114,7 +113,7 @@ class Keyring:
         if own.exists():
             before.add(_id_of(authority.read_key(last)))
             os.replace(own, last)
-            SystemFiles().sync_dir(str(self._folder))
+            sync_folder(self._folder)
         for other in before - {newest}:
             with contextlib.suppress(FileNotFoundError):  # masters of one folder
                 (self._folder / f"ca-{other}.key").unlink()

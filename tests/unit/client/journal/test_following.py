@@ -10,7 +10,8 @@ import pytest
 
 from nyala.client.journal.following import Following
 from nyala.common.errors import InvalidArgument
-from nyala.env.loop_thread import ClosedDuringCall, LoopThread
+from nyala.env.loop_thread import LoopThread
+from nyala.env.tasks import ClosedDuringCall
 from tests.unit.recipes.support.blocking import processes
 from tests.waiting import within
 

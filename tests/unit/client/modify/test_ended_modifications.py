@@ -18,7 +18,7 @@ from nyala.client.write.watch import Watch
 from nyala.common.alteration import RenameColumn, alter
 from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import FALSE
-from nyala.env.loop_thread import ClosedDuringCall
+from nyala.env.tasks import ClosedDuringCall
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.client_bulk import SCHEMA, opened
 from tests.unit.client.support.immediate import Immediate

@@ -21,7 +21,7 @@ ONE = pa.record_batch({"k": [1], "v": [1]})
 class Client:
     """A client's core, its loop and its combiner in one: calls wait until they are answered."""
 
-    closed = False
+    closed = is_current = False
 
     def __init__(self, most: int) -> None:
         self.session = self.combiner = self

@@ -19,7 +19,7 @@ REQUESTS = 4 * MAX_IN_FLIGHT
 
 
 class Connection:
-    """Connection of a client that takes the answers only when it is told to."""
+    """Connection of a client that takes the answers one after the other."""
 
     max_bytes = 1 << 20
 
@@ -40,6 +40,15 @@ class Connection:
 def frame(number):
     message = reads_pb2.GetRequest(request=number).SerializeToString()
     return StreamFrame(StreamFrameKind.MESSAGE, message, None)
+
+
+async def turns(number):
+    """Let the loop run what is ready, so often that nothing is left."""
+    loop = asyncio.get_running_loop()
+    for _ in range(number):
+        turn = loop.create_future()
+        loop.call_soon(turn.set_result, None)
+        await turn
 
 
 def answered(number):
@@ -120,8 +129,7 @@ def test_stream_of_requests_over_grpc_handles_no_more_than_the_client_takes():
 
         answers = responses_to(handle, requests())
         found = [await anext(answers)]
-        for _ in range(20):  # turns in which nothing else is to do
-            await asyncio.sleep(0)
+        await turns(20)
         assert len(handled) == MAX_IN_FLIGHT
         found += [answer async for answer in answers]
         assert found == list(range(REQUESTS))
@@ -157,8 +165,7 @@ def test_batches_whose_results_are_not_taken_hold_up_the_stream():
         results = service.do_put(batches())
         taken = [await anext(results)]
         await eventually(lambda: writes.written >= MAX_BATCHES, "the first batches are written")
-        for _ in range(20):  # turns in which nothing else is to do
-            await asyncio.sleep(0)
+        await turns(20)
         assert writes.written == MAX_BATCHES
         taken += [result async for result in results]
         assert len(taken) == writes.written == 3 * MAX_BATCHES
