@@ -14,7 +14,7 @@ from nyala.client.calls.thread_caller import ThreadCaller
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import cluster_key
 from nyala.client.write.waiting import closed_meanwhile
-from nyala.common.arrow_pandas import look_for_imported_pandas
+from nyala.common.optional.pandas_lookup import look_for_imported_pandas
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
 from nyala.env.monotonic import began_us
 
