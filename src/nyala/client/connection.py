@@ -14,7 +14,7 @@ from nyala.client.calls.soon_writes import SoonWrites
 from nyala.client.calls.thread_caller import ThreadCaller
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import cluster_key, remembered
-from nyala.common.arrow_pandas import look_for_imported_pandas
+from nyala.common.optional.pandas_lookup import look_for_imported_pandas
 from nyala.env.loop_thread import LoopThread
 from nyala.env.monotonic import began_us
 from nyala.env.tasks import ClosedDuringCall

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.arrow_pandas import look_for_pandas
 from nyala.common.casting import EXACT, Conversion, exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.optional.pandas_lookup import look_for_pandas
 from nyala.common.python_values import array_of
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.common.types import plain_type

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.arrow_pandas import look_for_pandas
+from nyala.common.optional.pandas_lookup import look_for_pandas
 
 _DAYS = (-719_162, 2_932_896)
 """First and last day of Python's `date`."""

@@ -112,7 +112,7 @@ class GroupMember:
                 self._fail(Unavailable(f"the data directory cannot be written: {err}"))
             except Exception as bug:  # the task's top: without it this master follows no change
                 log.error("the membership of this master was not updated", exc_info=bug)
-            await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
+            await self._env.tasks.sleep_ms(_pause_ms(self._state, group, self._options))
 
     async def _update(self, group: MasterReplica) -> None:
         if self._removed(group):
@@ -227,3 +227,18 @@ class GroupMember:
             # Not fatal: it is written at the next start; this process knows it now.
             log.error("the cluster's id was not written into the data directory: %s", err)
         self._state.cluster = found
+
+
+def _pause_ms(state: MemberState, group: MasterReplica, options: Options) -> int:
+    """Return the pause before the next update: longer while this master is a member and nothing changes.
+
+    A removal, or a change of members, takes effect in the group by itself.
+
+    Args:
+        state: of this master.
+        group: its replica.
+        options: of this master.
+    """
+    member = state.presence is ReplicaPresence.REPLICA and state.failure is None
+    settled = member and state.committed is not None and state.committed == group.config()
+    return options.server_heartbeat_ms if settled else options.raft_tick_ms
