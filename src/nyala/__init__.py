@@ -17,7 +17,8 @@ _CLIENT = (
 _HOMES = {
     **dict.fromkeys(_CLIENT, "nyala.client"),
     **dict.fromkeys(
-        ("ConditionFailed", "JournalFull", "LogGone", "TransactionDenied"), "nyala.common.errors"
+        ("ConditionFailed", "JournalFull", "LogGone", "QuotaExceeded", "TransactionDenied"),
+        "nyala.common.errors",
     ),
     "FarTime": "nyala.common.far_times",
     **dict.fromkeys(("Hash", "Range", "Partition"), "nyala.common.partition_spec"),

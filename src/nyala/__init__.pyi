@@ -28,6 +28,7 @@ from nyala.common import errors as errors
 from nyala.common.errors import ConditionFailed as ConditionFailed
 from nyala.common.errors import JournalFull as JournalFull
 from nyala.common.errors import LogGone as LogGone
+from nyala.common.errors import QuotaExceeded as QuotaExceeded
 from nyala.common.errors import TransactionDenied as TransactionDenied
 from nyala.common.far_times import FarTime as FarTime
 from nyala.common.partition_spec import Hash as Hash

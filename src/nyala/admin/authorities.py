@@ -6,27 +6,22 @@ Running listeners and connections take the file up without a restart (`security/
 import logging
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nyala.admin.authority_keys import send_key
 from nyala.common.errors import NyalaError, Unauthenticated
 from nyala.env.env import Env
-from nyala.env.rpc import Method
 from nyala.env.tasks import Lane
 from nyala.security.authorities import bundle
 from nyala.security.authorities.keyring import Keyring
 from nyala.security.authority import issuer_among, write_private
 from nyala.security.credentials import Credentials
 from nyala.security.identity import identity_of_pem
-from nyala.wire import methods
 from nyala.wire.proto import access_pb2 as pb
 
 log = logging.getLogger(__name__)
-
-Ask = Callable[[Method, Any], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,34 +61,35 @@ class AuthorityUpkeep:
         self._reporter = reporter
         self._keys = keys
 
-    async def learn(self, ask: Ask) -> None:
-        """Report to the leader master, and take over the authorities that it names.
+    def report(self) -> pb.AuthoritiesReport:
+        """Return the report to the leader master."""
+        ca, me = self._credentials.pem.ca, self._reporter()
+        return pb.AuthoritiesReport(
+            uuid=me.uuid, role=me.role, address=me.address, digest=bundle.digest(ca),
+            issuer=identity_of_pem(self._credentials.pem.cert).authority,
+            keys=[] if self._keys is None else self._keys.ids,
+        )  # fmt: skip
+
+    async def take(self, answer: pb.AuthoritiesAnswer) -> None:
+        """Take over the authorities that the leader master names.
 
         A master also sends the key of a new authority to masters that lack it, and removes that of one that
         was retired.
 
         Args:
-            ask: sends a request to the leader master.
+            answer: to the report.
 
         Raises:
             Unauthenticated: an authority is not certified by one that is trusted here; nothing was changed.
-            NyalaError: no leader answers.
             OSError: `ca.crt` was not written.
         """
-        ca, me = self._credentials.pem.ca, self._reporter()
-        request = pb.AuthoritiesRequest(
-            uuid=me.uuid, role=me.role, address=me.address, digest=bundle.digest(ca),
-            issuer=identity_of_pem(self._credentials.pem.cert).authority,
-            keys=[] if self._keys is None else self._keys.ids,
-        )  # fmt: skip
-        answer = await ask(methods.AUTHORITIES, request)
         if not answer.certificates:
             return
         for address in answer.send_key_to:
             await self._send_key(address, answer)
         wanted = b"".join(answer.certificates)
-        if bundle.digest(wanted) != request.digest:
-            await self._take(wanted, b"".join(answer.links))
+        if bundle.digest(wanted) != bundle.digest(self._credentials.pem.ca):
+            await self._trust(wanted, b"".join(answer.links))
         if self._keys is not None and len(answer.certificates) == 1:
             newest = bundle.key_id(bundle.parse(wanted)[0])
             links = b"".join(answer.links)
@@ -106,7 +102,7 @@ class AuthorityUpkeep:
         own = bundle.parse(self._credentials.pem.cert)[0]
         return issuer_among([newest], own) is None
 
-    async def _take(self, wanted: bytes, links: bytes) -> None:
+    async def _trust(self, wanted: bytes, links: bytes) -> None:
         offered = bundle.parse(wanted)
         linked = bundle.parse(links) if links else []
         bundle.check_accepted(bundle.parse(self._credentials.pem.ca), offered, linked)
@@ -121,7 +117,7 @@ class AuthorityUpkeep:
             bundle.key_id(c) for c in offered
         ))  # fmt: skip
 
-    async def _send_key(self, address: str, answer: pb.AuthoritiesResponse) -> None:
+    async def _send_key(self, address: str, answer: pb.AuthoritiesAnswer) -> None:
         assert self._keys is not None, "keys were reported"
         try:
             await send_key(self._env, self._keys, address, answer.certificates, answer.links)

@@ -89,7 +89,7 @@ class CertificateUpkeep:
         while True:
             if self._credentials.refresh():
                 log.info("the credentials were read again: %s", self._credentials.files.cert)
-            for step in (self.learn_authorities, self.learn_rules, self.renew_if_due):
+            for step in (self.learn, self.renew_if_due):
                 try:
                     await step()
                 except (NyalaError, OSError) as err:  # no leader, or a full disk: tried again
@@ -99,21 +99,19 @@ class CertificateUpkeep:
             self._expire_grants()
             await self._env.tasks.sleep_ms(INTERVAL_MS)
 
-    async def learn_authorities(self) -> None:
-        """Report to the leader master, and trust the authorities that it names. Raises as the upkeep."""
-        await self._authorities.learn(self._ask)
-
-    async def learn_rules(self) -> None:
-        """Ask the leader master for grants and revoked certificates, and put those that are new in force.
+    async def learn(self) -> None:
+        """Report to the leader master; put its grants, revoked certificates and authorities in force.
 
         Raises:
-            NyalaError: no leader answers. OSError: the list was not written; it is in force.
+            NyalaError: no leader answers, or an authority is not certified by one that is trusted here.
+            OSError: the list of revoked certificates was not written; it is in force. Or `ca.crt` was not.
         """
         grants, began_us = self._credentials.grants, self._env.clock.monotonic_us()
         request = pb.AccessRulesRequest(
             version=max(grants.version, 0),
             none=grants.version < 0,
             revoked=self._credentials.revocations.digest,
+            authorities=self._authorities.report(),
         )
         answer = await self._ask(methods.ACCESS_RULES, request)
         if answer.changed:
@@ -124,6 +122,7 @@ class CertificateUpkeep:
             await self._revoke(
                 [Revocation(r.id, r.revoked_us) for r in answer.revocations.revocations]
             )
+        await self._authorities.take(answer.authorities)
 
     async def _revoke(self, entries: Sequence[Revocation]) -> None:
         self._credentials.revocations.replace(entries)

@@ -85,13 +85,16 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
     if format is Format.JSON:
         print_json({
             "name": name, "id": described.id, "state": described.state, "replicas": described.replicas,
-            "options": described.options, "comment": described.comment,
+            "options": described.options, "comment": described.comment, "bytes": described.bytes,
             "columns": [dict(zip(column_names, c, strict=True)) for c in columns],
             "tablets": [dict(zip(place_names, p, strict=True)) for p in places],
         })  # fmt: skip
         return
     if format is Format.TABLE:
-        print(f"table {name}, {described.state}, {described.replicas} replicas, id {described.id}")
+        text = (
+            f"table {name}, {described.state}, {described.replicas} replicas{described.size_text}"
+        )
+        print(f"{text}, id {described.id}")
     show(column_names, columns, format)
     show(place_names, places, format)
 

@@ -191,7 +191,9 @@ def set_owner(
 @stays(TABLES)
 def set_extra_config(
     name: Name,
-    key: Annotated[str, typer.Argument(help="history_max_age_s, compression, witness_first.")],
+    key: Annotated[
+        str, typer.Argument(help="history_max_age_s, compression, max_bytes, witness_first.")
+    ],
     value: Annotated[str, typer.Argument(help="Value; '' resets the option.")],
     masters: MastersOption = "",
 ) -> None:

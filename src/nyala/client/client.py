@@ -96,7 +96,7 @@ class Client(OtherNames):
             replicas: replicas of each tablet; odd, at most the number of live tablet servers.
             defaults: value per column for new rows that do not give it.
             immutable: columns that only the first write of a row sets.
-            options: table options, for instance {"history_max_age_s": 3600}.
+            options: table options, for instance {"history_max_age_s": 3600, "max_bytes": 10**10}.
             comment: shown by `nyala table describe`.
             index: all levels of a pandas index become columns; otherwise only those that `primary_key` names.
             **conversion: `nan_is_null` and `round_decimals`, as for `Table.upsert`; with `round_decimals`

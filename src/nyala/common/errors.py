@@ -5,6 +5,7 @@ NyalaError
 ├─ Rejected        NotFound · AlreadyPresent · InvalidArgument · CasFailed · SchemaMismatch · TooLarge
 │                  SessionExpired · HistoryGone · Unauthenticated · Forbidden
 │                  ConditionFailed · JournalFull · LogGone · NotLeading · StaleEpoch · TransactionDenied
+│                  QuotaExceeded
 ├─ OutcomeUnknown  (the client's PartlyWritten)
 ├─ NotReady
 └─ Corrupt         BadChecksum · BadVersion · LogGap
@@ -156,6 +157,13 @@ class JournalFull(Rejected):
     """A step would have left more in the journal than its limit. details: `bytes`, `limit`."""
 
     code = "JOURNAL_FULL"
+    exit_status = 6
+
+
+class QuotaExceeded(Rejected):
+    """The table is over its quota of bytes and takes deletes only. details: `table`, `bytes`, `limit`."""
+
+    code = "QUOTA_EXCEEDED"
     exit_status = 6
 
 

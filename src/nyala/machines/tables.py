@@ -19,6 +19,9 @@ from nyala.tablet.tablet import Tablet
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 
+QUOTA_OPTION = "max_bytes"
+"""Option of a table: its quota in bytes."""
+
 
 class TableKind:
     """Tablets of tables; see `MachineKind`."""
@@ -146,6 +149,23 @@ class TableKind:
         """Refuse an alteration that the tablet refused."""
         for error in decode_result(result)[1]:
             raise InvalidArgument(error.message)
+
+
+def quota_of(options: Mapping[str, str]) -> int:
+    """Return the quota of a table with these options, in bytes; 0: it has none.
+
+    Raises:
+        InvalidArgument: it is no positive whole number.
+    """
+    text = options.get(QUOTA_OPTION)
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18 and int(text)):
+        raise InvalidArgument(
+            f"option {QUOTA_OPTION} is {text[:40]!r}; it is a whole number of bytes, from 1 to 10**18 - 1; "
+            "write it in digits, or '' for no quota"
+        )
+    return int(text)
 
 
 def _sums(view: View, at: int, batch_rows: int, batch_bytes: int) -> Iterator[tuple[int, int]]:

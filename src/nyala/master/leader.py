@@ -25,6 +25,7 @@ from nyala.master.ddl import operation
 from nyala.master.ddl.background import BackgroundOperations
 from nyala.master.ddl.operation import CatalogOperation, CatalogWriter, LeaderMemory
 from nyala.master.orders.dispatcher import Dispatcher
+from nyala.master.table_quotas import TableQuotas
 from nyala.master.transactions.denials import CatalogReader
 from nyala.master.transactions.term import CoordinatorContext, TransactionsOfTerm
 from nyala.master.tservers import TServers
@@ -56,6 +57,7 @@ class Term:
         dispatcher: dispatcher of orders to tablet servers.
         background: operations that the leader starts by itself.
         transactions: coordinator of transactions.
+        quotas: sizes of the tables with a quota.
         elected_us: monotonic time at which the memory was ready.
     """
 
@@ -64,6 +66,7 @@ class Term:
     dispatcher: Dispatcher
     background: BackgroundOperations
     transactions: TransactionsOfTerm
+    quotas: TableQuotas
     elected_us: int
 
     @property
@@ -302,7 +305,8 @@ async def build(
         await create_cluster_record(env, memory)
     transactions = TransactionsOfTerm(env, memory, rows, servers, options, coordination)
     started.append(transactions)
-    return Term(memory, rows, dispatcher, background, transactions, env.clock.monotonic_us())
+    quotas, now = TableQuotas(catalog), env.clock.monotonic_us()
+    return Term(memory, rows, dispatcher, background, transactions, quotas, now)
 
 
 async def create_cluster_record(env: Env, memory: LeaderMemory) -> None:

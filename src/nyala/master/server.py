@@ -98,7 +98,8 @@ class Master:
             info=self.info,
             status=member.status.status,
         )
-        self._grants = GrantService(context)
+        authorities = AuthoritiesService(context, config)
+        self._grants = GrantService(context, authorities)
         self._services = (
             MasterService(context),
             HeartbeatService(
@@ -116,7 +117,7 @@ class Master:
             AccessService(context, config),
             self._grants,
             AccountsService(context, config),
-            AuthoritiesService(context, config),
+            authorities,
             GroupService(env, self.identity, self._open_host),
         )
 

@@ -23,7 +23,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
         "CreateToken": _ADMIN, "ListTokens": _ADMIN, "RevokeToken": _ADMIN, "Join": _SERVER,
         "Renew": _SERVER, "Revoke": _ADMIN, "Revocations": _READ, "Members": _SERVER,
         "Grant": _USER, "RevokeGrant": _USER, "ListGrants": _USER, "AccessRules": _SERVER,
-        "Authorities": _SERVER, "AuthorityStatus": _ADMIN, "RotateAuthority": _ADMIN,
+        "AuthorityStatus": _ADMIN, "RotateAuthority": _ADMIN,
         "RetireAuthority": _ADMIN, "OfferAuthority": _SERVER, "TakeAuthority": _SERVER, "Reissue": _USER,
         "Login": _SERVER, "AddUser": _ADMIN, "ListUsers": _ADMIN, "SetUser": _ADMIN, "RemoveUser": _ADMIN,
     },

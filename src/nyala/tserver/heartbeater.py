@@ -33,6 +33,7 @@ class Reporter:
         on_refused: called when a master rejects this server.
         list_version: returns the version of this server's copy of the server list.
         opening: returns the number of replicas still to open; 0: the server serves.
+        sizes: returns the sizes of the tablets that it leads, of tables with a quota.
     """
 
     server: Callable[[], pb.ServerInfoResponse]
@@ -41,6 +42,7 @@ class Reporter:
     on_refused: Callable[[str, Rejected], None] = lambda address, err: None
     list_version: Callable[[], pb.ListVersion] = pb.ListVersion
     opening: Callable[[], int] = int
+    sizes: Callable[[], list[pb.TabletSize]] = list
 
 
 class Heartbeater:
@@ -145,6 +147,7 @@ class Heartbeater:
             tablets=reports,
             server_list=self._reporter.list_version(),
             opening=self._reporter.opening(),
+            sizes=self._reporter.sizes() if address == self._leader else (),
         )
         try:
             response = await self._env.rpc.call(

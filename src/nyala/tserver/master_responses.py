@@ -8,6 +8,7 @@ from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.datadir.identity import Identity
 from nyala.replica.clock_offsets import MasterClocks
 from nyala.tserver.masters import MasterList
+from nyala.tserver.quotas.hosted_quotas import HostedQuotas
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.server_list import ServerList
@@ -23,15 +24,22 @@ class MasterResponses:
         fence: the newest term of the masters.
         masters: addresses of the masters.
         clocks: gets the wall clocks of the masters.
+        quotas: gets the tables that are over their quotas.
     """
 
     def __init__(
-        self, identity: Identity, fence: Fence, masters: MasterList, clocks: MasterClocks
+        self,
+        identity: Identity,
+        fence: Fence,
+        masters: MasterList,
+        clocks: MasterClocks,
+        quotas: HostedQuotas,
     ) -> None:
         self._identity = identity
         self._fence = fence
         self._masters = masters
         self._clocks = clocks
+        self._quotas = quotas
         self._refused: dict[str, NyalaError] = {}
         self.servers = ServerList()
 
@@ -55,6 +63,9 @@ class MasterResponses:
         await self._masters.update(response, self._fence.term)
         if response.HasField("server_list"):
             self.servers.take(response.server_list)
+        said_in = response.catalog_incarnation, response.term
+        if response.leader and said_in == (self._fence.incarnation, self._fence.term):
+            self._quotas.take(response.quotas)
 
     def refuse(self, address: str, err: NyalaError) -> None:
         """Record that this server and a master belong to different clusters."""

@@ -39,6 +39,7 @@ from nyala.tserver.journals.service import JournalService
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
 from nyala.tserver.point_reads import PointReads
+from nyala.tserver.quotas.hosted_quotas import HostedQuotas
 from nyala.tserver.scans.scan_memory import ScanMemory
 from nyala.tserver.scans.scanners import Scanners
 from nyala.tserver.splits import Splits
@@ -81,6 +82,7 @@ class _Running:
 def _data_plane(
     env: Env,
     tablets: Tablets,
+    writes: WritePath,
     scans: ScanMemory,
     resident: JournalMemory,
     uuid: ServerUuid,
@@ -89,7 +91,6 @@ def _data_plane(
 ) -> Handlers:
     """Return the handlers of reads and writes, of tables and journals."""
     memory = tablets.host.memory
-    writes = WritePath(env, tablets, memory, options, shares.writes)
     flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans), shares.scans)
     gets, sums = PointReads(env, tablets, options), Checksums(env, tablets, options)
     splits, waits = Splits(env, tablets), ChangeWaits(env, tablets, shares.waits)
@@ -156,11 +157,15 @@ class TabletServer:
         self.masters = MasterList(env, self._identity, config.master_addresses, interval_ms)
         clocks = MasterClocks(env.clock)
         self._identity.physical.compare_with_masters(clocks.offsets_us)
-        self.master_responses = MasterResponses(self._identity, self.fence, self.masters, clocks)
+        self._quotas = HostedQuotas(self.metrics)
+        self.master_responses = MasterResponses(
+            self._identity, self.fence, self.masters, clocks, self._quotas
+        )
         self._transport = AddressOverrides(transport, self.master_responses.servers)
         reporter = Reporter(
             self.info, self._reports, self.master_responses.take, self.master_responses.refuse,
             lambda: self.master_responses.servers.known, lambda: 0 if self._running else self._opening.left,
+            lambda: self._quotas.sizes(self._running.tablets) if self._running else [],
         )  # fmt: skip
         self.heartbeater = Heartbeater(env, self.masters.current, reporter, interval_ms)
 
@@ -199,7 +204,8 @@ class TabletServer:
         self._running = _Running(host, tablets, shown)
         self._running.shown.expose(self.metrics)
         shares = CallerShares(options, self.metrics)
-        data = _data_plane(self._env, tablets, scans, resident, self.uuid, options, shares)
+        writes = WritePath(self._env, tablets, host.memory, options, shares.writes, self._quotas)
+        data = _data_plane(self._env, tablets, writes, scans, resident, self.uuid, options, shares)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
         transactions = TransactionTablets(self._env, tablets, self.fence, options)
         self._gate.open({**control, **data, **transactions.handlers()})

@@ -31,6 +31,7 @@ from nyala.security.limits.shares import Shares
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
+from nyala.tserver.quotas.hosted_quotas import HostedQuotas
 from nyala.tserver.tablets import HostedTablet, Tablets, replicate
 from nyala.tserver.transactions.staging import BatchStaging
 from nyala.wire import flight, status
@@ -51,6 +52,7 @@ class WritePath:
         memory: memory tracker of the process.
         options: limits and deadlines.
         shares: of each user in the bytes in flight.
+        quotas: tables that are over their quotas.
     """
 
     def __init__(
@@ -60,8 +62,10 @@ class WritePath:
         memory: MemoryTracker,
         options: Options,
         shares: Shares,
+        quotas: HostedQuotas,
     ) -> None:
         self._shares = shares
+        self._quotas = quotas
         self._env = env
         self._tablets = tablets
         self._memory = memory
@@ -124,9 +128,13 @@ class WritePath:
         expected = batch_schema(info.schema, op, columns)
         check_types(stream_schema, expected)
         if len(data.body or b"") <= INLINE_BYTES:
-            decode_and_check(info, op, expected, data)
+            batch = decode_and_check(info, op, expected, data)
         else:
-            await self._env.tasks.run(Lane.COMPUTE, decode_and_check, info, op, expected, data)
+            batch = await self._env.tasks.run(
+                Lane.COMPUTE, decode_and_check, info, op, expected, data
+            )
+        if hosted.replica.is_leader and not self._staging.has(hosted, header):
+            self._quotas.check(info, op, batch)
         message = flight.join_message(data.header, data.body)
         return replicated_ops.encode(
             WriteOp(op, header.schema_version, columns, header.all_or_nothing, message)

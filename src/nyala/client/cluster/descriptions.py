@@ -55,6 +55,9 @@ class TableFacts:
         replicas: replicas of each tablet.
         options: table options.
         comment: as given at its creation.
+        quota_bytes: quota of the table (option `max_bytes`); 0: none.
+        bytes: size that counts for the quota: of one replica of each tablet, some seconds ago; 0: not known,
+            as without a quota.
     """
 
     id: str
@@ -63,6 +66,16 @@ class TableFacts:
     replicas: int
     options: dict[str, str]
     comment: str
+    quota_bytes: int = 0
+    bytes: int = 0
+
+    @property
+    def size_text(self) -> str:
+        """Size and quota for the end of a list of words; empty: the table has no quota."""
+        if not self.quota_bytes:
+            return ""
+        over = ", takes deletes only" if self.bytes >= self.quota_bytes else ""
+        return f", {self.bytes} bytes of a quota of {self.quota_bytes}{over}"
 
     @classmethod
     def from_proto(cls, answer: pb.DescribeTableResponse) -> "TableFacts":
@@ -70,5 +83,12 @@ class TableFacts:
         table = answer.table
         partition = convert.partition_schema_from_proto(table.partition)
         return cls(
-            answer.id, answer.state, partition, table.replicas, dict(table.options), table.comment
+            answer.id,
+            answer.state,
+            partition,
+            table.replicas,
+            dict(table.options),
+            table.comment,
+            answer.quota_bytes,
+            answer.bytes,
         )

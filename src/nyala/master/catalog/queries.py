@@ -4,6 +4,7 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.machines import registry
 from nyala.machines.kind import MachineKind
+from nyala.machines.tables import quota_of
 from nyala.master.catalog import past_columns
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState, TabletState
@@ -104,6 +105,7 @@ def describe(
         tablets_running=running,
         tablets_altered=altered,
         columns_from=past_columns.last_time(table.record),
+        quota_bytes=quota_of(table.spec.options),
     )
     if at:
         schema, answer.schema_until = past_columns.schema_at(table.record, at)

@@ -17,6 +17,7 @@ from nyala.common.partition import (
     partitions,
 )
 from nyala.common.schema import Schema, from_arrow
+from nyala.machines.tables import QUOTA_OPTION, quota_of
 from nyala.tablet.files.columns import compression_of
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -28,7 +29,7 @@ MAX_TEXT_BYTES = 65_536
 MAX_HASH_LEVELS = 8
 WITNESS_FIRST = "witness_first"
 HISTORY_OPTION = "history_max_age_s"
-TABLE_OPTIONS = ("compression", HISTORY_OPTION, WITNESS_FIRST)
+TABLE_OPTIONS = ("compression", HISTORY_OPTION, QUOTA_OPTION, WITNESS_FIRST)
 """Names of the options of a table."""
 MAX_AGE_DIGITS = 10
 
@@ -188,6 +189,7 @@ def check_options(options: Mapping[str, str]) -> None:
             f"option {HISTORY_OPTION} is {age[:40]!r}; it is a whole number of seconds, from 0 on; "
             "write it in digits"
         )
+    quota_of(options)
     first = options.get(WITNESS_FIRST, "off")
     if first not in ("on", "off"):
         raise InvalidArgument(

@@ -50,7 +50,6 @@ class AuthoritiesService:
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
         return {
-            methods.AUTHORITIES: self.authorities,
             methods.AUTHORITY_STATUS: self.status,
             methods.ROTATE_AUTHORITY: self.rotate,
             methods.RETIRE_AUTHORITY: self.retire,
@@ -59,8 +58,12 @@ class AuthoritiesService:
             methods.TAKE_AUTHORITY: self._receiver.take,
         }
 
-    async def authorities(self, request: pb.AuthoritiesRequest) -> pb.AuthoritiesResponse:
+    async def report(self, term: Term, request: pb.AuthoritiesReport) -> pb.AuthoritiesAnswer:
         """Record the report of a server, take the next step if it is due, and return the authorities.
+
+        Args:
+            term: the confirmed term.
+            request: the report.
 
         Raises:
             Forbidden: it names another server than the certificate of the caller.
@@ -70,14 +73,13 @@ class AuthoritiesService:
             raise Forbidden(
                 f"a report of server {request.uuid[:80]} arrived with the certificate of {caller.principal}"
             )
-        term = await self._context.confirmed()
         report = Report(
             request.role, request.address, request.digest, request.issuer, tuple(request.keys)
         )
         self._record(term, request.uuid, report)
         known = term.catalog.access.authorities
         if known is None:
-            return pb.AuthoritiesResponse()
+            return pb.AuthoritiesAnswer()
         waited_us = self._now_us() - self._since_us
         if (
             step_of(known) is RotationStep.ADDED
@@ -89,7 +91,7 @@ class AuthoritiesService:
             known = term.catalog.access.authorities
             assert known is not None
         masters = [r for r in self._fresh().values() if r.role == "master"]
-        return pb.AuthoritiesResponse(
+        return pb.AuthoritiesAnswer(
             certificates=known.certificates,
             links=known.links,
             send_key_to=authorities.without_key(known, masters, report),

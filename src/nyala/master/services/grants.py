@@ -1,4 +1,4 @@
-"""Grants: granting, revoking, and the poll with which servers learn grants and revoked certificates."""
+"""Grants: granting, revoking, and the poll with which servers learn what is in force about access."""
 
 from collections.abc import Iterable
 
@@ -9,6 +9,7 @@ from nyala.master.access import grants
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTable
 from nyala.master.services.access import revocations_since
+from nyala.master.services.authorities import AuthoritiesService
 from nyala.master.services.tables import MasterContext
 from nyala.security.identity import CALLER
 from nyala.security.principal import AccessRole, Principal
@@ -25,10 +26,12 @@ class GrantService:
 
     Args:
         context: context of this master.
+        authorities: takes the reports of servers about the authorities that they trust.
     """
 
-    def __init__(self, context: MasterContext) -> None:
+    def __init__(self, context: MasterContext, authorities: AuthoritiesService) -> None:
         self._context = context
+        self._authorities = authorities
 
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
@@ -114,8 +117,15 @@ class GrantService:
         return pb.ListGrantsResponse(grants=[_view(catalog, record) for record in found])
 
     async def access_rules(self, request: pb.AccessRulesRequest) -> pb.AccessRulesResponse:
-        """Return the grants, if their version differs from the caller's, and so the revoked certificates."""
-        catalog = (await self._context.confirmed()).catalog
+        """Return the grants, if their version differs from the caller's, and so the revoked certificates.
+
+        With a report of the caller also the authorities to trust.
+
+        Raises:
+            Forbidden: the report names another server than the certificate of the caller.
+        """
+        term = await self._context.confirmed()
+        catalog = term.catalog
         answer = pb.AccessRulesResponse(version=catalog.access.rules_version)
         if request.none or request.version != answer.version:
             answer.changed = True
@@ -123,6 +133,8 @@ class GrantService:
         revoked = revocations_since(catalog, request.revoked)
         if revoked.digest != request.revoked:
             answer.revocations.CopyFrom(revoked)
+        if request.HasField("authorities"):
+            answer.authorities.CopyFrom(await self._authorities.report(term, request.authorities))
         return answer
 
 

@@ -51,7 +51,13 @@ class HeartbeatService:
         self._leading = leading
         self._header = header
         self._batch = options.report_batch_tablets
-        self._orphans = (metrics or Metrics()).counter(
+        metrics = metrics or Metrics()
+        metrics.gauge(
+            "master_over_quota_tables",
+            "Tables over their quota of bytes, which take deletes only; of the leader master.",
+            read=self._over_quota,
+        )
+        self._orphans = metrics.counter(
             "master_orphans_reported",
             "Replicas reported of which the catalog has no record; they are not changed.",
         )
@@ -88,6 +94,7 @@ class HeartbeatService:
             lacks = term.catalog.servers.update(incarnation, request.server_list)
             if lacks is not None:
                 answer.server_list.CopyFrom(lacks)
+            answer.quotas.extend(term.quotas.exchange(request.sizes))
         return answer
 
     async def _take(
@@ -111,6 +118,11 @@ class HeartbeatService:
                 tablets = [TabletId(t.tablet_id) for t in request.tablets]
                 term.dispatcher.reported(server, tablets, full=request.full)
                 term.background.trigger()
+
+    def _over_quota(self) -> int:
+        leading = self._leading()
+        term = None if leading is None else leading.current()
+        return 0 if term is None else len(term.quotas.over())
 
     def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:
         """Log and count replicas without a catalog record; they are never deleted (S0.46)."""

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.machines.tables import quota_of
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import Scope
 from nyala.master.catalog.records import CatalogTable, CatalogTablet
@@ -122,12 +123,26 @@ def catalog_page(term: Term) -> Listing:
     every = catalog.every_table()
     rows = [
         (t.name, t.kind.name, t.state.name if t.live or not t.recallable else "DROPPED, can be recalled",
-         str(t.version), str(len(catalog.current_of(t.id))), str(t.spec.replicas), t.id)
+         str(t.version), str(len(catalog.current_of(t.id))), str(t.spec.replicas), _quota(term, t), t.id)
         for t in part.of("tables", every, len(every))
     ]  # fmt: skip
     hidden = part.more.get("tables", 0)
     title = f"tables ({hidden} more: nyala table list)" if hidden else "tables"
-    return Listing(title, ("name", "kind", "state", "version", "tablets", "replicas", "id"), rows)
+    return Listing(title, _TABLE_COLUMNS, rows)
+
+
+_TABLE_COLUMNS = (
+    "name", "kind", "state", "version", "tablets", "replicas", "bytes of quota", "id",
+)  # fmt: skip
+
+
+def _quota(term: Term, table: CatalogTable) -> str:
+    """Return size and quota of a table; empty: it has none."""
+    limit = quota_of(table.spec.options)
+    if not limit:
+        return ""
+    size = term.quotas.bytes_of(table)
+    return f"{'?' if size is None else size} of {limit}"
 
 
 def tablets_page(term: Term) -> Listing:

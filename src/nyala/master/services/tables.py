@@ -221,7 +221,11 @@ class MasterService:
         def answer() -> pb.DescribeTableResponse:
             table = queries.find(seen.catalog, request.name, request.id, kind)
             kinds.check_kind(table, request.kind)
-            return queries.describe(seen.catalog, servers, table, request.at)
+            described = queries.describe(seen.catalog, servers, table, request.at)
+            term = self._context.require_leading().current()
+            if term is not None and described.quota_bytes:
+                described.bytes = term.quotas.bytes_of(table) or 0
+            return described
 
         return seen.answer(answer)
 

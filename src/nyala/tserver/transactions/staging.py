@@ -96,16 +96,20 @@ class BatchStaging:
         payload = encode(op)
         return await self._propose(hosted, header, payload, payload)
 
+    def has(self, hosted: HostedTablet, header: pb.WriteHeader) -> bool:
+        """Return whether a batch is staged already; its copies are always answered."""
+        wanted = header.stage
+        return header.HasField("stage") and hosted.tablet.stages.has_batch(
+            wanted.transaction, wanted.part, wanted.number
+        )
+
     async def _propose(
         self, hosted: HostedTablet, header: pb.WriteHeader, payload: bytes, batch: bytes
     ) -> pb.WriteResult:
         """Replicate the operation that stages a batch."""
-        wanted = header.stage
         replica, size = hosted.replica, len(batch)
-        if replica.is_leader and not hosted.tablet.stages.has_batch(
-            wanted.transaction, wanted.part, wanted.number
-        ):
-            self._check_space(hosted, wanted.transaction, size)
+        if replica.is_leader and not self.has(hosted, header):
+            self._check_space(hosted, header.stage.transaction, size)
         self._in_flight[replica.group] += size
         try:
             outcome = await replicate(

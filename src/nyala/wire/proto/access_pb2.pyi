@@ -783,26 +783,32 @@ Global___ListGrantsResponse: _TypeAlias = ListGrantsResponse  # noqa: Y015
 
 @_typing.final
 class AccessRulesRequest(_message.Message):
+    """Each server sends it every two seconds."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
     NONE_FIELD_NUMBER: _builtins.int
     REVOKED_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     none: _builtins.bool
     """none: the caller has no grants yet"""
     revoked: _builtins.bytes
     """digest of the list of revocations that the caller has"""
+    @_builtins.property
+    def authorities(self) -> Global___AuthoritiesReport: ...
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
         none: _builtins.bool = ...,
         revoked: _builtins.bytes = ...,
+        authorities: Global___AuthoritiesReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["none", b"none", "revoked", b"revoked", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "none", b"none", "revoked", b"revoked", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -816,6 +822,7 @@ class AccessRulesResponse(_message.Message):
     CHANGED_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
     REVOCATIONS_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     changed: _builtins.bool
     @_builtins.property
@@ -826,6 +833,10 @@ class AccessRulesResponse(_message.Message):
     def revocations(self) -> Global___RevocationsResponse:
         """the list, if it is not that of `revoked`; else unset"""
 
+    @_builtins.property
+    def authorities(self) -> Global___AuthoritiesAnswer:
+        """if the request has a report"""
+
     def __init__(
         self,
         *,
@@ -833,18 +844,19 @@ class AccessRulesResponse(_message.Message):
         changed: _builtins.bool = ...,
         grants: _abc.Iterable[_catalog_pb2.GrantRecord] | None = ...,
         revocations: Global___RevocationsResponse | None = ...,
+        authorities: Global___AuthoritiesAnswer | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["revocations", b"revocations"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "revocations", b"revocations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "grants", b"grants", "revocations", b"revocations", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "changed", b"changed", "grants", b"grants", "revocations", b"revocations", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AccessRulesResponse: _TypeAlias = AccessRulesResponse  # noqa: Y015
 
 @_typing.final
-class AuthoritiesRequest(_message.Message):
-    """What a server trusts and has. Each server sends it every two seconds."""
+class AuthoritiesReport(_message.Message):
+    """What a server trusts and has."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -881,10 +893,10 @@ class AuthoritiesRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AuthoritiesRequest: _TypeAlias = AuthoritiesRequest  # noqa: Y015
+Global___AuthoritiesReport: _TypeAlias = AuthoritiesReport  # noqa: Y015
 
 @_typing.final
-class AuthoritiesResponse(_message.Message):
+class AuthoritiesAnswer(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CERTIFICATES_FIELD_NUMBER: _builtins.int
@@ -913,7 +925,7 @@ class AuthoritiesResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AuthoritiesResponse: _TypeAlias = AuthoritiesResponse  # noqa: Y015
+Global___AuthoritiesAnswer: _TypeAlias = AuthoritiesAnswer  # noqa: Y015
 
 @_typing.final
 class AuthorityStatusRequest(_message.Message):

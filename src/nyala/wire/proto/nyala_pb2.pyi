@@ -1134,6 +1134,8 @@ class DescribeTableResponse(_message.Message):
     SCHEMA_AT_FIELD_NUMBER: _builtins.int
     SCHEMA_UNTIL_FIELD_NUMBER: _builtins.int
     COLUMNS_FROM_FIELD_NUMBER: _builtins.int
+    QUOTA_BYTES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: _builtins.str
     ready: _builtins.bool
@@ -1146,6 +1148,10 @@ class DescribeTableResponse(_message.Message):
     """hybrid time from which the table has other columns than schema_at; 0: it has them now"""
     columns_from: _builtins.int
     """hybrid time from which the table has its present columns"""
+    quota_bytes: _builtins.int
+    """option max_bytes; 0: none"""
+    bytes: _builtins.int
+    """of one replica of each tablet, some seconds ago; only with a quota; 0: not known"""
     @_builtins.property
     def table(self) -> Global___TableSpec: ...
     @_builtins.property
@@ -1168,10 +1174,12 @@ class DescribeTableResponse(_message.Message):
         schema_at: Global___Schema | None = ...,
         schema_until: _builtins.int = ...,
         columns_from: _builtins.int = ...,
+        quota_bytes: _builtins.int = ...,
+        bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "schema_at", b"schema_at", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "columns_from", b"columns_from", "id", b"id", "ready", b"ready", "schema_at", b"schema_at", "schema_until", b"schema_until", "state", b"state", "table", b"table", "tablets", b"tablets", "tablets_altered", b"tablets_altered", "tablets_running", b"tablets_running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "bytes", b"bytes", "columns_from", b"columns_from", "id", b"id", "quota_bytes", b"quota_bytes", "ready", b"ready", "schema_at", b"schema_at", "schema_until", b"schema_until", "state", b"state", "table", b"table", "tablets", b"tablets", "tablets_altered", b"tablets_altered", "tablets_running", b"tablets_running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2069,6 +2077,7 @@ class HeartbeatRequest(_message.Message):
     TABLETS_FIELD_NUMBER: _builtins.int
     SERVER_LIST_FIELD_NUMBER: _builtins.int
     OPENING_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
     full: _builtins.bool
     """`tablets` lists every replica, not only those that changed"""
     report_sequence: _builtins.int
@@ -2083,6 +2092,10 @@ class HeartbeatRequest(_message.Message):
     def server_list(self) -> Global___ListVersion:
         """version that the server has"""
 
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletSize]:
+        """of the tablets that it leads, of tables with a quota"""
+
     def __init__(
         self,
         *,
@@ -2092,14 +2105,67 @@ class HeartbeatRequest(_message.Message):
         tablets: _abc.Iterable[Global___TabletReport] | None = ...,
         server_list: Global___ListVersion | None = ...,
         opening: _builtins.int = ...,
+        sizes: _abc.Iterable[Global___TabletSize] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "server_list", b"server_list"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["full", b"full", "opening", b"opening", "report_sequence", b"report_sequence", "server", b"server", "server_list", b"server_list", "tablets", b"tablets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["full", b"full", "opening", b"opening", "report_sequence", b"report_sequence", "server", b"server", "server_list", b"server_list", "sizes", b"sizes", "tablets", b"tablets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class TabletSize(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    tablet_id: _builtins.str
+    table_id: _builtins.str
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        tablet_id: _builtins.str = ...,
+        table_id: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "table_id", b"table_id", "tablet_id", b"tablet_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TabletSize: _TypeAlias = TabletSize  # noqa: Y015
+
+@_typing.final
+class TableQuota(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    OVER_FIELD_NUMBER: _builtins.int
+    table_id: _builtins.str
+    bytes: _builtins.int
+    """of one replica of each tablet"""
+    over: _builtins.bool
+    """it takes deletes only"""
+    def __init__(
+        self,
+        *,
+        table_id: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        over: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "over", b"over", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableQuota: _TypeAlias = TableQuota  # noqa: Y015
 
 @_typing.final
 class HeartbeatResponse(_message.Message):
@@ -2115,6 +2181,7 @@ class HeartbeatResponse(_message.Message):
     MASTER_ADDRESSES_FIELD_NUMBER: _builtins.int
     SERVER_LIST_FIELD_NUMBER: _builtins.int
     WALL_US_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
     leader: _builtins.bool
     needs_full_report: _builtins.bool
     acknowledged_sequence: _builtins.int
@@ -2130,6 +2197,10 @@ class HeartbeatResponse(_message.Message):
     def server_list(self) -> Global___ServerListUpdate:
         """from the leader: changes that the server lacks"""
 
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableQuota]:
+        """from the leader: tables of `sizes` whose size is known"""
+
     def __init__(
         self,
         *,
@@ -2143,10 +2214,11 @@ class HeartbeatResponse(_message.Message):
         master_addresses: _abc.Iterable[_builtins.str] | None = ...,
         server_list: Global___ServerListUpdate | None = ...,
         wall_us: _builtins.int = ...,
+        quotas: _abc.Iterable[Global___TableQuota] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["server_list", b"server_list"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "catalog_incarnation", b"catalog_incarnation", "cluster_id", b"cluster_id", "leader", b"leader", "master_addresses", b"master_addresses", "master_uuid", b"master_uuid", "needs_full_report", b"needs_full_report", "server_list", b"server_list", "term", b"term", "wall_us", b"wall_us"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged_sequence", b"acknowledged_sequence", "catalog_incarnation", b"catalog_incarnation", "cluster_id", b"cluster_id", "leader", b"leader", "master_addresses", b"master_addresses", "master_uuid", b"master_uuid", "needs_full_report", b"needs_full_report", "quotas", b"quotas", "server_list", b"server_list", "term", b"term", "wall_us", b"wall_us"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,6 +22,7 @@ from nyala.master.ddl import (
 from nyala.master.ddl.replace_tablet import unsafe, unsafe_plan
 from nyala.master.orders import reconcile
 from nyala.master.services import inspection
+from nyala.master.table_quotas import TableQuotas
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.support.ddl_operations import (
@@ -211,7 +212,7 @@ def test_journal_without_leader_is_placed_again():
 
 def test_pages_and_maps_show_kind():
     catalog = with_journal()
-    page = inspection.catalog_page(SimpleNamespace(catalog=catalog))  # type: ignore[arg-type]
+    page = inspection.catalog_page(SimpleNamespace(catalog=catalog, quotas=TableQuotas(catalog)))  # type: ignore[arg-type]
     assert [(row[0], row[1]) for row in page.rows] == [("t", "table"), ("ops", "journal")]
 
 

@@ -46,13 +46,14 @@ class Reports:
         self.issuer = bundle.key_id(load(authority()).certificate)
 
     async def send(self, leader, name, trusted=None, issuer="", keys=()):
-        request = pb.AuthoritiesRequest(
+        request = pb.AuthoritiesReport(
             uuid=SERVER, role="tserver", address=f"{name}:1",
             digest=bundle.digest(trusted or self.trusted), issuer=issuer or self.issuer, keys=keys,
         )  # fmt: skip
         if name in NAMES:
             request.uuid, request.role = self.masters.master(name).uuid, "master"
-        return await self.masters.ask(leader, methods.AUTHORITIES, request)
+        asked = pb.AccessRulesRequest(authorities=request)
+        return (await self.masters.ask(leader, methods.ACCESS_RULES, asked)).authorities
 
     async def all(self, leader, names, trusted=None, issuer=""):
         for name in names:
@@ -295,10 +296,13 @@ def test_server_reports_for_itself_only(keys):
     async def work(masters):
         masters.start()
         leader = await masters.leader()
-        report = masters.master(leader).handlers()[methods.AUTHORITIES]
+        report = masters.master(leader).handlers()[methods.ACCESS_RULES]
         other = Principal("a" * 32, AccessRole.SERVER, f"tserver-{'8' * 32}")
         CALLER.set(PeerIdentity(other, 31, 0, 1 << 40))
+        asked = pb.AccessRulesRequest(
+            authorities=pb.AuthoritiesReport(uuid=server_info(SERVER).uuid)
+        )
         with pytest.raises(Forbidden, match="arrived with the certificate of"):
-            await report(pb.AuthoritiesRequest(uuid=server_info(SERVER).uuid))
+            await report(asked)
 
     with_masters(work, keys=keys)

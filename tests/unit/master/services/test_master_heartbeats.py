@@ -11,6 +11,7 @@ from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.master.group.status import ResponseHeader
 from nyala.master.services.heartbeats import HeartbeatService
+from nyala.master.table_quotas import TableQuotas
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import run, seeded
@@ -115,7 +116,11 @@ class Leading:
         memory = SimpleNamespace(term=1, dropped=None)
         self.catalog = with_table(led=False)
         self.term = SimpleNamespace(
-            memory=memory, catalog=self.catalog, dispatcher=ignored, background=ignored
+            memory=memory,
+            catalog=self.catalog,
+            dispatcher=ignored,
+            background=ignored,
+            quotas=TableQuotas(self.catalog),
         )
         self.operations = 0
         self.gate = asyncio.Event()

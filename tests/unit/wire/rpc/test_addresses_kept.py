@@ -12,6 +12,7 @@ from nyala.admin.fencing import Fence
 from nyala.client.read.get_streams import GetStreams
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.metrics import Metrics
 from nyala.env.clock import SystemClock
 from nyala.master import tservers
 from nyala.master.repair import round_robin
@@ -21,6 +22,7 @@ from nyala.replica.clock_offsets import MasterClocks
 from nyala.tserver import masters
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
+from nyala.tserver.quotas.hosted_quotas import HostedQuotas
 from nyala.wire import methods
 from nyala.wire.channels import Channels
 from nyala.wire.limits import RpcLimits
@@ -156,8 +158,8 @@ def test_masters_of_a_tablet_server_are_bounded():
         env = SimpleNamespace(clock=SystemClock())
         known = MasterList(env, Instance(), ADDRESSES[:1], 1000)  # type: ignore[arg-type]
         fence = Fence()
-        clocks = MasterClocks(SystemClock())
-        responses = MasterResponses(Instance(), fence, known, clocks)  # type: ignore[arg-type]
+        clocks, quotas = MasterClocks(SystemClock()), HostedQuotas(Metrics())
+        responses = MasterResponses(Instance(), fence, known, clocks, quotas)  # type: ignore[arg-type]
         for address in ADDRESSES:
             listed = pb.HeartbeatResponse(
                 master_addresses=[address], catalog_incarnation="c", term=1, leader=False

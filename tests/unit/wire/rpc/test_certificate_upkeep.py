@@ -30,19 +30,17 @@ NAME = server_name("tserver", "7" * 32)
 
 
 class Master:
-    """Answers to the two methods that the upkeep calls."""
+    """Answers to the methods that the upkeep calls."""
 
     def __init__(self):
         self.entries, self.renewals, self.refuses = [], 0, False
-        self.signer, self.answer = load(authority()), pb.AuthoritiesResponse()
+        self.signer, self.answer = load(authority()), pb.AuthoritiesAnswer()
         self.version, self.asked = 1, 0
-
-    async def authorities(self, request):
-        return self.answer
 
     async def rules(self, request):
         self.asked += 1
-        answer = pb.AccessRulesResponse(version=self.version)
+        assert request.authorities.uuid == "7" * 32
+        answer = pb.AccessRulesResponse(version=self.version, authorities=self.answer)
         if request.none or request.version != self.version:
             answer.changed = True
             answer.grants.add(user="ann", role="reader", table_id="7" * 32)
@@ -83,7 +81,6 @@ async def upkeep_of(folder, credentials):
     handlers = {
         methods.ACCESS_RULES: master.rules,
         methods.RENEW: master.renew,
-        methods.AUTHORITIES: master.authorities,
     }
     grpc_server = GrpcServer(handlers, "127.0.0.1:0", credentials=server())
     address, env = await grpc_server.start(), system_env(rpc)
@@ -116,7 +113,7 @@ def test_certificate_is_renewed_with_a_new_key_after_two_thirds_of_its_life(tmp_
             master.refuses = False
             await upkeep.renew_if_due()
             await upkeep.renew_if_due()  # not due any more
-            await upkeep.learn_rules()  # with the new one
+            await upkeep.learn()  # with the new one
             assert master.renewals == 1
 
     uvloop.run(scenario())
@@ -146,16 +143,16 @@ def test_list_of_revoked_certificates_is_in_force_and_outlives_the_process(tmp_p
 
     async def scenario():
         async with upkeep_of(tmp_path, credentials) as (master, upkeep):
-            await upkeep.learn_rules()
+            await upkeep.learn()
             assert not (tmp_path / "revoked").exists()
             master.entries = [Revocation(revocation.id_of_serial(f"{revoked.serial:x}"), 5)]
-            await upkeep.learn_rules()
+            await upkeep.learn()
             assert master.asked == 2, "one request for grants and revocations"
             assert (credentials.grants.version, len(credentials.grants)) == (1, 1)
             with pytest.raises(Unauthenticated):
                 credentials.revocations.check(revoked)
             master.version = 2
-            await upkeep.learn_rules()
+            await upkeep.learn()
             assert credentials.grants.version == 2
             with pytest.raises(Unauthenticated):  # an answer without a list leaves the list
                 credentials.revocations.check(revoked)
@@ -185,24 +182,24 @@ def test_new_authority_is_trusted_first_and_then_the_certificate_is_renewed_by_i
 
     async def scenario():
         async with upkeep_of(tmp_path, credentials) as (master, upkeep):
-            await upkeep.learn_authorities()
+            await upkeep.learn()
             assert credentials.version == 0, "the first authority was never replaced"
             trusted = [old.certificate_pem, new.certificate_pem]
-            master.answer = pb.AuthoritiesResponse(certificates=trusted, links=[made.link])
-            await upkeep.learn_authorities()
+            master.answer = pb.AuthoritiesAnswer(certificates=trusted, links=[made.link])
+            await upkeep.learn()
             await upkeep.renew_if_due()
             assert (credentials.version, master.renewals) == (1, 0), "the old one issues"
             assert credentials.pem.ca == b"".join(trusted)
             assert (tmp_path / "ca.crt").stat().st_mode & 0o777 == 0o644
             master.signer = new
-            master.answer = pb.AuthoritiesResponse(certificates=trusted[::-1], links=[made.link])
-            await upkeep.learn_authorities()
+            master.answer = pb.AuthoritiesAnswer(certificates=trusted[::-1], links=[made.link])
+            await upkeep.learn()
             await upkeep.renew_if_due()
             await upkeep.renew_if_due()
             assert master.renewals == 1
-            await upkeep.learn_rules()  # the master knows the old authority only
-            master.answer = pb.AuthoritiesResponse(certificates=trusted[1:], links=[made.link])
-            await upkeep.learn_authorities()
+            await upkeep.learn()  # the master knows the old authority only
+            master.answer = pb.AuthoritiesAnswer(certificates=trusted[1:], links=[made.link])
+            await upkeep.learn()
             assert credentials.pem.ca == new.certificate_pem
 
     uvloop.run(scenario())
@@ -219,13 +216,13 @@ def test_authority_that_nobody_trusted_has_certified_is_not_taken_from_a_master(
     async def scenario():
         async with upkeep_of(tmp_path, credentials) as (master, upkeep):
             wanted = [credentials.pem.ca, foreign.authority.certificate_pem]
-            master.answer = pb.AuthoritiesResponse(certificates=wanted, links=[foreign.link])
+            master.answer = pb.AuthoritiesAnswer(certificates=wanted, links=[foreign.link])
             with pytest.raises(Unauthenticated, match="not certified by one that is trusted"):
-                await upkeep.learn_authorities()
+                await upkeep.learn()
             wanted = [made.authority.certificate_pem]
-            master.answer = pb.AuthoritiesResponse(certificates=wanted, links=[made.link])
+            master.answer = pb.AuthoritiesAnswer(certificates=wanted, links=[made.link])
             with pytest.raises(Unauthenticated, match="was retired"):
-                await upkeep.learn_authorities()
+                await upkeep.learn()
         assert credentials.pem.ca == (tmp_path / "ca.crt").read_bytes()
         assert len(bundle.parse(credentials.pem.ca)) == 1
 

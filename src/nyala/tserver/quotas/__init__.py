@@ -1,0 +1,1 @@
+"""Quotas of tables at a tablet server."""
