@@ -77,7 +77,10 @@ def done(cluster, *words):
         found.append(run(cluster, *words))
         return found[-1].returncode == 0
 
-    wait_until(good, f"{' '.join(words)}")
+    try:
+        wait_until(good, f"{' '.join(words)}")
+    except AssertionError as err:
+        raise AssertionError(f"{err}: {found[-1].stderr}") from None
     return found[-1].stdout + found[-1].stderr
 
 
