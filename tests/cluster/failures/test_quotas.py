@@ -40,7 +40,7 @@ def test_table_over_its_quota_takes_deletions_only_until_it_is_raised():
         assert "max_bytes" in error.message
         assert written >= 500
         other.upsert(rows(0, 10)).raise_for_errors()
-        assert table.get({"k": 0})["v"].endswith("0")
+        assert table.get({"k": 0}) == rows(0, 1)[0]
         table.delete([{"k": k} for k in range(100)]).raise_for_errors()
         assert table.get({"k": 0}) is None
         with pytest.raises(NyalaError), client.transaction() as txn:
