@@ -15,6 +15,8 @@ from benchmarks.kudu_cluster import Kudu, Programs
 PYTHON = "KUDU_SPARK"
 """Environment variable with the path of the Python."""
 TIMEOUT_S = 3600
+KEPT = ("PATH", "HOME", "JAVA_HOME", "TMPDIR", "LANG", "LC_ALL")
+"""Variables that the program gets; those of this Spark session are not for another version."""
 
 
 def seconds(
@@ -48,11 +50,9 @@ def seconds(
             "jar": str(jars[-1]), "masters": kudu.masters, "table": "wide", "parquet": parquet,
             "rounds": rounds, "write_rounds": write_rounds, "few": count // 100, "three": three,
         }  # fmt: skip
-        environ = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "SPARK_HOME"}}
-        environ |= {
-            "PYSPARK_PYTHON": python
-        }  # -P: modules of this folder have names of Python's own
+        environ = {k: os.environ[k] for k in KEPT if k in os.environ} | {"PYSPARK_PYTHON": python}
         done = subprocess.run(
+            # -P: modules of this folder have names of Python's own
             [python, "-P", str(Path(__file__).with_name("spark_kudu_jobs.py"))],
             input=json.dumps(asked), env=environ, capture_output=True, text=True,
             timeout=TIMEOUT_S, check=False,
