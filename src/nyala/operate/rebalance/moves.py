@@ -7,7 +7,7 @@ member at most; the leader master removes the surplus one. Tablets that have a p
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nyala.client.core import ClientCore
 from nyala.common.errors import InvalidArgument, NotFound, NyalaError, Unavailable
@@ -220,8 +220,8 @@ class Rebalance:
 
     async def run(self) -> RebalanceResult:
         """Make moves until there is none to make. Raises as `look`."""
-        while batch := self._batch(await self._look()):
-            await asyncio.gather(*(self._make(seen, move) for seen, move in batch))
+        while batch := self._batch(seen := await self._look()):
+            await asyncio.gather(*(self._make(seen, move) for move in batch))
         for _ in range(LEADER_ROUNDS if self.leaders else 0):
             seen = await self._look()
             transfers = [m for m in plan_leaders(seen.placement) if m.tablet not in self.failed]
@@ -236,22 +236,19 @@ class Rebalance:
     async def _look(self) -> Seen:
         return await look(self.core, self.tables)
 
-    def _batch(self, seen: Seen) -> list[tuple[Seen, Move]]:
+    def _batch(self, seen: Seen) -> list[Move]:
         """Return the moves to make at the same time: the first ones of a plan that do not crowd a server."""
         busy: Counter[str] = Counter()
-        taken: dict[str, tuple[Seen, Move]] = {}
-        placement = seen.placement
+        taken: dict[str, Move] = {}
+        placement, limit = seen.placement, self.moves_per_server
         for tablet in self.failed.keys() & placement.tablets.keys():
-            was = placement.tablets[tablet]
-            still = PlacedTablet(was.id, was.table, was.servers, was.leader, movable=False)
-            placement.tablets[tablet] = still
-        limit = self.moves_per_server
+            placement.tablets[tablet] = replace(placement.tablets[tablet], movable=False)
         for move in plan(placement):
             ends = (move.source, move.target)
             if move.tablet not in taken and all(busy[s] < limit for s in ends):
                 busy.update(ends)
-                taken[move.tablet] = (seen, move)
-            if sum(busy.values()) >= limit * len(placement.locations):
+                taken[move.tablet] = move
+            if busy.total() >= limit * len(placement.locations):
                 break
         return list(taken.values())
 

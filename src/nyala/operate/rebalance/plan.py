@@ -9,7 +9,7 @@ than its share, unless as many were in the location that it leaves.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 EVEN = 1
 """Greatest skew that is even."""
@@ -61,6 +61,7 @@ class Placement:
     totals: Counter[str] = field(default_factory=Counter)
     of_table: dict[str, Counter[str]] = field(default_factory=dict)
     on: dict[str, set[str]] = field(default_factory=dict)
+    _shares: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for tablet in self.tablets.values():
@@ -79,13 +80,17 @@ class Placement:
 
     def share(self, tablet: PlacedTablet) -> int:
         """Return how many replicas of a tablet a location has at most when they are spread over all."""
+        replicas = len(tablet.servers)
+        if replicas not in self._shares:
+            self._shares[replicas] = self._share(replicas)
+        return self._shares[replicas]
+
+    def _share(self, replicas: int) -> int:
         room = Counter(self.location(s) for s in self.locations)
-        share = 1
-        while sum(min(share, servers) for servers in room.values()) < len(tablet.servers):
-            share += 1
-            if share > len(tablet.servers):
-                break
-        return share
+        for share in range(1, replicas + 1):
+            if sum(min(share, servers) for servers in room.values()) >= replicas:
+                return share
+        return replicas + 1
 
     def may_move(self, tablet: PlacedTablet, source: str, target: str) -> bool:
         """Return whether a replica may move, by the state of its tablet and by locations.
@@ -112,7 +117,7 @@ class Placement:
             target: server that gets it.
         """
         servers = tuple(target if s == source else s for s in tablet.servers)
-        self.tablets[tablet.id] = PlacedTablet(tablet.id, tablet.table, servers, tablet.leader)
+        self.tablets[tablet.id] = replace(tablet, servers=servers)
         for counts in (self.totals, self.of_table[tablet.table]):
             counts[source] -= 1
             counts[target] += 1
