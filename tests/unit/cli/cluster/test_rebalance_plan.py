@@ -55,6 +55,7 @@ def test_no_location_gets_more_than_its_share_of_a_tablet(placement):
     for move in plan(placement):
         assert move.tablet not in fixed
         tablet = placement.tablets[move.tablet]
+        assert len(set(tablet.servers)) == len(tablet.servers)
         assert most(placement, tablet) <= max(shares[move.tablet], before[move.tablet])
     assert {i: placement.tablets[i] for i in fixed} == fixed
 
@@ -86,6 +87,14 @@ def test_replicas_leave_a_location_that_has_more_than_its_share():
     placement = Placement(locations, {"x": PlacedTablet("x", "t", ("a1", "a2", "b1"))})
     (move,) = plan(placement)
     assert move == Move("x", "a1", "c1", "a has more than 1 of its replicas")
+
+
+def test_server_gets_no_second_replica_of_a_tablet_though_its_location_may_have_two():
+    tablets = {"w": PlacedTablet("w", "t", ("a1", "a2", "b1"))}
+    tablets |= {name: PlacedTablet(name, "t", ("a1",)) for name in ("x", "y")}
+    placement = Placement({"a1": "a", "a2": "a", "b1": "b"}, tablets)
+    assert {move.tablet for move in plan(placement)} <= {"x", "y"}
+    assert max(placement.totals.values()) == 2
 
 
 def test_servers_that_take_no_replicas_get_none_and_keep_theirs():
