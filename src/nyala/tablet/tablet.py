@@ -123,10 +123,10 @@ class Tablet:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes on disk and in memory."""
-        store = self._store
-        on_disk = sum(d.file_bytes for d in store.disks) + store.stages.file_bytes
-        return on_disk + store.memory_bytes()
+        """Bytes on disk and in memory; rows that are built while they are staged do not count twice."""
+        store, stages = self._store, self._store.stages
+        on_disk = sum(d.file_bytes for d in store.disks) + stages.file_bytes
+        return on_disk + store.memory_bytes() - stages.built_bytes
 
     @property
     def stages(self) -> Stages:

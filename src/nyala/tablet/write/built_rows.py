@@ -20,7 +20,11 @@ from nyala.tablet.write.store import Store, end_versions
 LEAST_BATCH_ROWS = 256
 """Minimum number of rows of a batch that is built: small transactions are applied from their batches."""
 LEAST_ROWS = 4_096
-"""Minimum number of rows that are added as a rowset of their own: each one slows reads until a flush."""
+"""Minimum number of rows that are added as a rowset of their own: each one slows writes and reads until a
+flush."""
+DOUBLING = 8
+"""Number of rowsets waiting for a flush for which `LEAST_ROWS` is doubled, and again for the next ones: so
+many small transactions do not add a rowset each."""
 MAX_RUNS = 64
 """Maximum number of such rowsets of a part, and of those that a transaction adds to a tablet."""
 OVERHEAD_BYTES = 64 << 10
@@ -88,17 +92,18 @@ def build(store: Store, found: list[PartRows], number: int, write: CheckedWrite)
 def chosen(store: Store, parts: list[list[PartRows]]) -> dict[tuple[int, int], BuiltRows]:
     """Return the built rows that a commit adds, by number of the part and of their first batch.
 
+    The more rowsets wait for a flush, the more rows one has to have; others are applied from their batches.
+
     Args:
         store: of the tablet.
         parts: built rows of each part that counts.
     """
+    least = LEAST_ROWS << len(store.frozen) // DOUBLING
     usable = [
         (r.rows, part, r)
         for part, found in enumerate(parts)
         for r in found
-        if isinstance(r, BuiltRows)
-        and r.rows >= LEAST_ROWS
-        and r.schema_version == store.schema.version
+        if isinstance(r, BuiltRows) and r.rows >= least and r.schema_version == store.schema.version
     ]
     usable.sort(key=lambda found: -found[0])
     return {(part, r.first): r for _, part, r in usable[:MAX_RUNS]}

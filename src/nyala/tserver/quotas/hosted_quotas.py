@@ -78,7 +78,7 @@ class HostedQuotas:
         if size is None:
             return
         limit = quota_of(info.options)
-        if not limit or _only_deletes(op, batch):
+        if size < limit or not limit or _only_deletes(op, batch):  # the quota may have been raised since
             return
         self._refused.inc()
         raise QuotaExceeded(

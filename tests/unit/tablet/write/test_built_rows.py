@@ -99,6 +99,27 @@ def test_dropped_stage_frees_its_built_rows(driver, txns):
     assert driver.tablet.unflushed_bytes() == 0
 
 
+def test_built_rows_do_not_count_twice_in_the_size_of_the_tablet(driver, txns):
+    """It counts for the table's quota, and a follower that has restarted has no built rows."""
+    txns.upsert(T1, 1, 2)
+    stages = driver.tablet.stages
+    assert stages.built_bytes > 0
+    assert driver.tablet.data_bytes == stages.size_bytes
+
+
+def test_rowsets_that_wait_for_a_flush_are_few_after_many_transactions(driver, txns):
+    for number in range(60):
+        transaction = bytes([100 + number]) * 16
+        txns.upsert(transaction, *range(4 * number, 4 * number + 4))
+        txns.commit(transaction)
+    frozen = len(driver.tablet.store.frozen)
+    assert built_rows.DOUBLING < frozen <= 3 * built_rows.DOUBLING
+    assert sorted(rows(driver)) == list(range(240))
+    txns.upsert(T1, *range(100))  # a larger one is added all the same
+    txns.commit(T1)
+    assert len(driver.tablet.store.frozen) > frozen
+
+
 @pytest.mark.parametrize("flushes", [1, 2])
 def test_second_flush_drops_built_rows_and_the_commit_has_all_the_same(driver, txns, flushes):
     txns.upsert(T1, 1, 2, a=1)

@@ -74,6 +74,14 @@ def test_table_that_is_not_over_or_has_no_quota_any_more_takes_rows() -> None:
     quotas(pb.TableQuota(table_id="u", bytes=9, over=True)).check(info(), RowOp.UPSERT, batch)
 
 
+def test_quota_that_was_raised_above_the_size_lets_rows_in_before_the_masters_answer() -> None:
+    """The masters give no answer while some tablet of the table has no leader."""
+    made = quotas(OVER)
+    made.check(info("121"), RowOp.UPSERT, rows())
+    with pytest.raises(QuotaExceeded):
+        made.check(info("120"), RowOp.UPSERT, rows())
+
+
 class Instance:
     """Identity of a server of the cluster c."""
 
