@@ -30,7 +30,11 @@ def rotate(masters: MastersOption = "") -> None:
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
-    made = ask_leader(masters, methods.ROTATE_AUTHORITY, pb.RotateAuthorityRequest())
+    known = ask_leader(masters, methods.AUTHORITY_STATUS, pb.AuthorityStatusRequest()).certificates
+    # The authority is named so that the request takes effect once, however often it is sent.
+    replaces = bundle.key_id(bundle.parse(known[0])[0]) if len(known) == 1 else ""
+    wanted = pb.RotateAuthorityRequest(replaces=replaces)
+    made = ask_leader(masters, methods.ROTATE_AUTHORITY, wanted)
     say(
         "a new certificate authority is made, and its key is on the masters; its fingerprint (SHA-256) is"
     )
@@ -105,13 +109,21 @@ def retire(
     them with nyala cert renew before. That of the user of this command is renewed first.
     """
     from nyala.cli.security.cert import renew_own
+    from nyala.common.errors import NyalaError
     from nyala.operate.run import ask_leader
+    from nyala.security.authorities import bundle
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
     renew_own(masters)
-    ask_leader(masters, methods.RETIRE_AUTHORITY, pb.RetireAuthorityRequest(force=force))
-    renew_own(masters)
+    known = ask_leader(masters, methods.AUTHORITY_STATUS, pb.AuthorityStatusRequest())
+    old = bundle.key_id(bundle.parse(known.certificates[-1])[0]) if known.issuing_us else ""
+    wanted = pb.RetireAuthorityRequest(force=force, authority=old)
+    ask_leader(masters, methods.RETIRE_AUTHORITY, wanted)
     say(
         "the old certificate authority is retired: open connections stay, new ones need new certificates"
     )
+    try:
+        renew_own(masters)
+    except NyalaError as err:  # it is retired all the same
+        say(f"the ca.crt of this user still names it: {err.message}; next: nyala cert renew")

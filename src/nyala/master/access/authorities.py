@@ -184,8 +184,10 @@ def issue(now_us: int) -> CatalogOperation:
     return _operation("issue by the new authority", plan)
 
 
-def retire(now_us: int, by: str, check: Callable[[Catalog], None]) -> CatalogOperation:
-    """Return the operation that retires the old authority.
+def retire(
+    now_us: int, by: str, check: Callable[[Catalog], None], authority: str = ""
+) -> CatalogOperation:
+    """Return the operation that retires the old authority; nothing if the one that is named is retired.
 
     Its plan raises InvalidArgument if that is not the next step.
 
@@ -193,10 +195,13 @@ def retire(now_us: int, by: str, check: Callable[[Catalog], None]) -> CatalogOpe
         now_us: see `begin`.
         by: who retires it.
         check: raises if a server or user would be locked out.
+        authority: key id of the old authority; empty: whichever it is.
     """
 
     def plan(catalog: Catalog) -> CatalogPlan:
-        known = require_issuing(catalog)
+        if is_retired(catalog, authority):
+            return CatalogPlan()
+        known = require_issuing(catalog, authority)
         check(catalog)
         changed = cat.AuthoritiesRecord()
         changed.CopyFrom(known)
@@ -220,18 +225,51 @@ def check_none(record: cat.AuthoritiesRecord | None) -> None:
         )
 
 
-def require_issuing(catalog: Catalog) -> cat.AuthoritiesRecord:
+def require_issuing(catalog: Catalog, authority: str = "") -> cat.AuthoritiesRecord:
     """Return the record of a replacement whose new authority issues.
 
+    Args:
+        catalog: the catalog.
+        authority: key id of the old authority; empty: whichever it is.
+
     Raises:
-        InvalidArgument: there is none.
+        InvalidArgument: there is none, or the old authority is another one.
     """
     known = catalog.access.authorities
     if known is None or step_of(known) is not RotationStep.ISSUING:
         raise InvalidArgument(
             f"there is no authority to retire: {step_of(known).value}; see nyala ca show"
         )
+    if authority and authority != id_of(known.certificates[-1]):
+        raise InvalidArgument(
+            f"authority {authority[:80]} is not the old one of this replacement; see nyala ca show"
+        )
     return known
+
+
+def is_retired(catalog: Catalog, authority: str) -> bool:
+    """Return whether a named authority was replaced and is not trusted any more.
+
+    Args:
+        catalog: the catalog.
+        authority: its key id; empty: none is named.
+    """
+    known = catalog.access.authorities
+    return bool(authority) and known is not None and authority not in map(id_of, known.certificates)
+
+
+def replacement_of(record: cat.AuthoritiesRecord | None, authority: str) -> bytes:
+    """Return the certificate of the authority that is replacing another one; empty: none is.
+
+    Args:
+        record: the authorities.
+        authority: key id of the one that is replaced.
+    """
+    if record is None or step_of(record) is RotationStep.NONE:
+        return b""
+    added = step_of(record) is RotationStep.ADDED
+    old, new = record.certificates if added else reversed(record.certificates)
+    return bytes(new) if id_of(old) == authority else b""
 
 
 def check_nobody_left(behind: Mapping[str, str], logins: Sequence[str], *, own: bool) -> None:

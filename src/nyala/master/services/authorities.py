@@ -4,10 +4,11 @@ Servers report what they trust and have every two seconds. The leader keeps the 
 the next step when no live server lacks anything: so a new leader goes on once they have reported to it.
 """
 
+import asyncio
 from datetime import timedelta
 
 from nyala.admin.authority_keys import KeyReceiver, send_key
-from nyala.common.errors import Forbidden, NyalaError, Unavailable
+from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, Unavailable
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.master.access import authorities
@@ -46,6 +47,7 @@ class AuthoritiesService:
         self._receiver = KeyReceiver(context.env, config.keys)
         self._reports: dict[str, tuple[Report, int]] = {}
         self._term, self._since_us = 0, 0
+        self._rotating = asyncio.Lock()
 
     def handlers(self) -> Handlers:
         """Return the methods that this service answers."""
@@ -115,14 +117,28 @@ class AuthoritiesService:
     async def rotate(self, request: pb.RotateAuthorityRequest) -> pb.RotateAuthorityResponse:
         """Begin to replace the authority: the new one is trusted; durable on return.
 
+        A request that names the authority may be sent again: it returns the replacement that it has begun.
+
         Raises:
             AlreadyPresent: a replacement is under way.
+            InvalidArgument: the authority that is named issues no more.
             Forbidden: this master does not sign.
             Unavailable: the new key did not reach a majority of the masters.
         """
+        async with self._rotating:
+            return await self._rotate(request)
+
+    async def _rotate(self, request: pb.RotateAuthorityRequest) -> pb.RotateAuthorityResponse:
         term = await self._context.confirmed()
+        known = term.catalog.access.authorities
+        if begun := authorities.replacement_of(known, request.replaces):
+            return pb.RotateAuthorityResponse(certificate=begun)
+        authorities.check_none(known)
         before = authority_of(self._config, term.catalog)
-        authorities.check_none(term.catalog.access.authorities)
+        if request.replaces and request.replaces != bundle.key_id(before.certificate):
+            raise InvalidArgument(
+                f"authority {request.replaces[:80]} does not issue any more; see nyala ca show"
+            )
         made = bundle.successor(before)
         keys = self._config.keys
         assert keys is not None
@@ -159,12 +175,16 @@ class AuthoritiesService:
     async def retire(self, request: pb.RetireAuthorityRequest) -> pb.RetireAuthorityResponse:
         """Retire the old authority; durable on return.
 
+        A request that names it may be sent again.
+
         Raises:
-            InvalidArgument: there is none.
+            InvalidArgument: there is none, or it is another one.
             Forbidden: servers, logins or the caller need it; not if the request forces it.
         """
         term = await self._context.confirmed()
-        known = authorities.require_issuing(term.catalog)
+        if authorities.is_retired(term.catalog, request.authority):
+            return self._trusted(term)
+        known = authorities.require_issuing(term.catalog, request.authority)
         caller = CALLER.get()
         own = caller is not None and caller.authority == authorities.id_of(known.certificates[-1])
 
@@ -174,8 +194,11 @@ class AuthoritiesService:
                 authorities.check_nobody_left(behind, self._logins(term), own=own)
 
         now_us = self._context.env.clock.wall_us()
-        wanted = authorities.retire(now_us, _caller_name(), check)
+        wanted = authorities.retire(now_us, _caller_name(), check, request.authority)
         await self._context.require_leading().run(wanted, term)
+        return self._trusted(term)
+
+    def _trusted(self, term: Term) -> pb.RetireAuthorityResponse:
         left = term.catalog.access.authorities
         return pb.RetireAuthorityResponse(certificates=[] if left is None else left.certificates)
 

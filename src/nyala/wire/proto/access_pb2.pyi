@@ -1016,12 +1016,17 @@ Global___AuthorityStatusResponse: _TypeAlias = AuthorityStatusResponse  # noqa: 
 class RotateAuthorityRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    REPLACES_FIELD_NUMBER: _builtins.int
+    replaces: _builtins.str
+    """key id of the authority that issues: sent again, it changes nothing; empty: any"""
     def __init__(
         self,
+        *,
+        replaces: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replaces", b"replaces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1051,15 +1056,20 @@ class RetireAuthorityRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FORCE_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
     force: _builtins.bool
+    """also if it locks out servers and users"""
+    authority: _builtins.str
+    """key id of the old authority: sent again, it changes nothing; empty: any"""
     def __init__(
         self,
         *,
         force: _builtins.bool = ...,
+        authority: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "force", b"force"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,5 +1,6 @@
 """Replacement of the certificate authority at the masters: its steps, under any leader."""
 
+import asyncio
 import shutil
 
 import pytest
@@ -212,6 +213,43 @@ def test_old_authority_is_not_retired_while_a_server_that_needs_it_is_down(keys)
             await reports.all(leader, up, trusted, newest)
             await masters.loop.delay(2_000_000)
         assert len((await masters.ask(leader, methods.RETIRE_AUTHORITY, retire)).certificates) == 1
+
+    with_masters(work, keys=keys)
+
+
+def test_requests_that_name_their_authority_take_effect_once_however_often_they_are_sent(keys):
+    """A client sends a request again that was not answered in time, and that may have been carried out."""
+
+    async def work(masters):
+        masters.start()
+        leader = await masters.leader()
+        await masters.heartbeat(SERVER)
+        old = bundle.key_id(load(authority()).certificate)
+        rotate = pb.RotateAuthorityRequest(replaces=old)
+
+        def ask(method, request):
+            return masters.ask(leader, method, request)
+
+        first, second = await asyncio.gather(
+            ask(methods.ROTATE_AUTHORITY, rotate), ask(methods.ROTATE_AUTHORITY, rotate)
+        )
+        assert first.certificate == second.certificate
+        assert len((await status(masters, leader)).certificates) == 2
+        with pytest.raises(AlreadyPresent, match="being replaced already"):
+            await ask(methods.ROTATE_AUTHORITY, pb.RotateAuthorityRequest(replaces="ab" * 20))
+        reports = Reports(masters, keys)
+        trusted = b"".join((await reports.all(leader, NAMES)).certificates)
+        await reports.until_step(leader, [*NAMES, "t"], trusted)
+        assert (await ask(methods.ROTATE_AUTHORITY, rotate)).certificate == first.certificate
+        new = bundle.key_id(bundle.parse(first.certificate)[0])
+        wrong = pb.RetireAuthorityRequest(force=True, authority=new)
+        with pytest.raises(InvalidArgument, match="is not the old one"):
+            await ask(methods.RETIRE_AUTHORITY, wrong)
+        retire = pb.RetireAuthorityRequest(force=True, authority=old)
+        answers = await asyncio.gather(*(ask(methods.RETIRE_AUTHORITY, retire) for _ in range(3)))
+        assert [list(a.certificates) for a in answers] == [[first.certificate]] * 3
+        with pytest.raises(InvalidArgument, match="does not issue any more"):
+            await ask(methods.ROTATE_AUTHORITY, rotate)
 
     with_masters(work, keys=keys)
 
