@@ -11,10 +11,12 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from nyala.common.errors import InvalidArgument, Unavailable
@@ -150,6 +152,39 @@ def put(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     os.replace(partial, path)
     sync_folder(path.parent)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file for the block, which gets its name at the end, durable and whole.
+
+    Several processes may write it at the same time, as tries of one task do: the last one replaces the file
+    of the others. On an error the file is as it was before.
+
+    Args:
+        path: of the file.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def remove_others(folder: Path, names: Collection[str]) -> None:
+    """Remove files that tries of tasks have left in a folder.
+
+    Args:
+        folder: of an element, or of an export.
+        names: of the files that stay.
+    """
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink(missing_ok=True)
 
 
 def remove_element(folder: Path) -> None:

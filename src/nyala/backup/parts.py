@@ -1,15 +1,16 @@
 """Parts of a backup: each is one scan token, whose rows any process writes to one Parquet file."""
 
 import hashlib
-import os
+import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nyala.backup.folders import whole_file
 from nyala.backup.manifest import BackupFile
 from nyala.client.connection import Connection
 from nyala.client.read.batch_groups import grouped
@@ -91,6 +92,19 @@ class HashedFile:
         return self._hash.hexdigest()
 
 
+def write_own_part(part: BackupPart) -> BackupFile | None:
+    """Write a part as `write_part`, to a file that has another name at each try of a task.
+
+    Its size and checksum are those that this try returns, whatever another try of the task writes meanwhile.
+
+    Args:
+        part: what to read.
+    """
+    path = Path(part.path)
+    own = path.with_name(f"{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    return write_part(replace(part, path=str(own)))
+
+
 def write_part(part: BackupPart, connection: Connection | None = None) -> BackupFile | None:
     """Write the rows of a part to its file, durably, and return its facts; None: it has no rows, and no file.
 
@@ -106,7 +120,6 @@ def write_part(part: BackupPart, connection: Connection | None = None) -> Backup
         try:
             return _write(part, ScanToken.parse(part.token, connection))
         except Retryable:
-            Path(part.path).unlink(missing_ok=True)
             if not left:
                 raise
     return None
@@ -115,16 +128,14 @@ def write_part(part: BackupPart, connection: Connection | None = None) -> Backup
 def _write(part: BackupPart, token: ScanToken) -> BackupFile | None:
     path, rows = Path(part.path), 0
     schema = pa.ipc.read_schema(pa.py_buffer(part.schema))
-    with path.open("wb") as raw:
+    with whole_file(path) as raw:
         file = HashedFile(raw)
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for group in _groups(token.to_batches(), schema):
                 writer.write_table(group, row_group_size=GROUP_ROWS)
                 rows += group.num_rows
-        raw.flush()
-        os.fsync(raw.fileno())
     if not rows:
-        path.unlink()
+        path.unlink(missing_ok=True)  # another try may have removed it
         return None
     return BackupFile(path.name, token.tablet_id, rows, file.bytes, file.sha256, part.dropped_at)
 

@@ -13,6 +13,7 @@ from nyala.backup.folders import (
     MANIFEST,
     element_folders,
     locked,
+    remove_others,
     remove_unfinished,
     table_folder,
 )
@@ -179,6 +180,7 @@ class Taking:
     def _complete(self, element: Element) -> Element:
         """Write the manifest of an element, durably; return it with its checksum."""
         folder = table_folder(self._root, element.table) / element.id
+        remove_others(folder, [f.name for interval in element.intervals for f in interval.files])
         sync_folder(folder)
         written = write(folder, element)
         note_latest(folder.parent, written)

@@ -177,19 +177,50 @@ def test_files_that_cannot_be_imported_are_refused(tmp_path):
 def test_two_exports_do_not_write_to_one_folder(tmp_path):
     target = tmp_path / "out"
     with partial_folder(target) as first:
-        (first / "part").write_text("first")
+        (first / "part-0").write_text("first")
         with pytest.raises(Unavailable, match="another export writes to"), partial_folder(target):
             pass
-        assert (first / "part").exists()
+        assert (first / "part-0").exists()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with pytest.raises(AlreadyPresent), partial_folder(target):
         pass
     early = tmp_path / "early"
     (tmp_path / "early.partial").mkdir()
-    (tmp_path / "early.partial" / "part").write_text("begun")
-    with partial_folder(early):
+    for name in ("part-0", ".part-1.5e.tmp"):
+        (tmp_path / "early.partial" / name).write_text("begun")
+    with partial_folder(early) as folder:
+        (folder / "part-2").write_text("whole")
+        (folder / ".part-2.7c.tmp").write_text("of a try that was killed")
+    assert [p.name for p in early.iterdir()] == ["part-2"]
+
+
+def test_export_removes_no_files_of_others(tmp_path):
+    """Another user may have put a link to a folder where the files of an export would be written."""
+    own, folder = tmp_path / "own", tmp_path / "out.partial"
+    own.mkdir()
+    (own / "letter").write_text("dear")
+    folder.symlink_to(own)
+    with (
+        pytest.raises(InvalidArgument, match="is a link; an export"),
+        partial_folder(tmp_path / "out"),
+    ):
         pass
-    assert list(early.iterdir()) == []
+    folder.unlink()
+    own.rename(folder)
+    with (
+        pytest.raises(InvalidArgument, match="has 'letter', which"),
+        partial_folder(tmp_path / "out"),
+    ):
+        pass
+    assert (folder / "letter").read_text() == "dear"
+    (folder / "letter").unlink()
+    (folder / "part-0").mkdir()
+    with (
+        pytest.raises(InvalidArgument, match="has 'part-0', which"),
+        partial_folder(tmp_path / "out"),
+    ):
+        pass
+    assert not (tmp_path / "out").exists()
 
 
 def test_columns_are_inferred(tmp_path):

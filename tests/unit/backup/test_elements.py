@@ -17,9 +17,11 @@ from nyala.backup.folders import (
     MANIFEST,
     in_use,
     locked,
+    remove_others,
     remove_unfinished,
     table_folder,
     tables_in,
+    whole_file,
 )
 from nyala.backup.load import FileLoad, to_target
 from nyala.backup.manifest import BackupFile, Element, Interval
@@ -268,3 +270,21 @@ def test_partitions_at_a_time_have_ranges_that_were_dropped_later():
     assert not any(c.read_default_ipc for c in spec.schema.columns)
     assert (spec.replicas, spec.comment, spec.owner) == (3, "words", "ada")
     assert len(spec.partition.ranges) == 2
+
+
+def test_file_that_several_tries_of_a_task_write_is_whole(tmp_path):
+    """Spark may run a task twice at the same time, and kill the slower one when the other has ended."""
+    path = tmp_path / "part-0"
+    with whole_file(path) as slow:
+        slow.write(b"half")
+        with whole_file(path) as fast:
+            fast.write(b"all of it")
+        assert path.read_bytes() == b"all of it"
+        with pytest.raises(TypeError), whole_file(path) as failed:
+            failed.write(None)
+        assert path.read_bytes() == b"all of it"
+        slow.write(b", and the rest")
+    assert path.read_bytes() == b"half, and the rest"
+    (tmp_path / ".part-0.77.tmp").write_bytes(b"of a process that was killed")
+    remove_others(tmp_path, ["part-0"])
+    assert [p.name for p in tmp_path.iterdir()] == ["part-0"]

@@ -134,8 +134,9 @@ async def look(core: ClientCore, tables: Collection[str] = ()) -> Seen:
             wanted = not tables or table.name in tables
             placed[tablet.id] = _placed(tablet, table.id, movable=wanted and not reason)
     locations = {s.uuid: s.location for s in taking}
+    resting = {s.uuid: s.location for s in tservers if s.maintenance and not s.decommission}
     names = {t.id: t.name for t in found}
-    return Seen(Placement(locations, placed), tuple(tservers), names, waiting)
+    return Seen(Placement(locations, placed, resting), tuple(tservers), names, waiting)
 
 
 async def _locations(

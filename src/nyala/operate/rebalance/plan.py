@@ -51,6 +51,8 @@ class Placement:
     Attributes:
         locations: location of each server that takes replicas; empty: not known, so it counts as its own.
         tablets: all tablets, by id.
+        resting: location of each server that takes none at present, and whose replicas stay on it: those in
+            maintenance.
         totals: number of replicas by server.
         of_table: the same by table.
         on: ids of the tablets on each server.
@@ -58,6 +60,7 @@ class Placement:
 
     locations: Mapping[str, str]
     tablets: dict[str, PlacedTablet]
+    resting: Mapping[str, str] = field(default_factory=dict)
     totals: Counter[str] = field(default_factory=Counter)
     of_table: dict[str, Counter[str]] = field(default_factory=dict)
     on: dict[str, set[str]] = field(default_factory=dict)
@@ -72,7 +75,8 @@ class Placement:
 
     def location(self, server: str) -> str:
         """Return the location of a server; a server without one is a location by itself."""
-        return self.locations.get(server, "") or f"server {server}"
+        known = self.locations.get(server) or self.resting.get(server)
+        return known or f"server {server}"
 
     def in_location(self, tablet: PlacedTablet, location: str) -> int:
         """Return the number of replicas of a tablet in a location."""
@@ -86,7 +90,7 @@ class Placement:
         return self._shares[replicas]
 
     def _share(self, replicas: int) -> int:
-        room = Counter(self.location(s) for s in self.locations)
+        room = Counter(self.location(s) for s in (*self.locations, *self.resting))
         for share in range(1, replicas + 1):
             if sum(min(share, servers) for servers in room.values()) >= replicas:
                 return share

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from nyala.backup.load import FileLoad, load_file
 from nyala.backup.manifest import BackupFile, Element
-from nyala.backup.parts import BackupPart, write_part
+from nyala.backup.parts import BackupPart, write_own_part
 from nyala.backup.restore import Restored, RestoreOptions, Restoring
 from nyala.backup.take import Report, TakeOptions, Taking
 from nyala.client.client import connect
@@ -52,7 +52,7 @@ def backup(
     options = TakeOptions(full=full, keep_history_s=keep_history_s, dry_run=dry_run)
 
     def run(parts: list[BackupPart]) -> list[BackupFile | None]:
-        return run_in_tasks(spark, parts, write_part)
+        return run_in_tasks(spark, parts, write_own_part)
 
     connection = Connection(masters, ClientOptions())
     try:

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 from pyspark.sql import SparkSession
 
-from nyala.backup.folders import folder_locked
+from nyala.backup.folders import folder_locked, remove_others, whole_file
 from nyala.backup.parts import BackupPart, write_part
 from nyala.client.client import connect
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import AlreadyPresent, InvalidArgument
+from nyala.security.files import sync_folder
 from nyala.spark.jobs.input_files import FORMATS
 from nyala.spark.jobs.reports import Report
 from nyala.spark.jobs.tasks import run_in_tasks
@@ -28,6 +29,8 @@ SPLIT_BYTES = 256 << 20
 HOLD_S = 86_400
 PARTIAL = ".partial"
 """End of the folder's name while it is written."""
+PART = "part-"
+"""Beginning of the names of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def export_files(
         with partial_folder(target) as folder_now, opened.hold(moment, HOLD_S):
             schema = scan.schema.serialize().to_pybytes()
             parts = [
-                BackupPart(bytes(token), str(folder_now / f"part-{number:05d}.{format}"), schema)
+                BackupPart(bytes(token), str(folder_now / f"{PART}{number:05d}.{format}"), schema)
                 for number, token in enumerate(scan.tokens(SPLIT_BYTES))
             ]
             report(f"{table}: {len(parts)} parts")
@@ -117,17 +120,43 @@ def partial_folder(target: Path) -> Iterator[Path]:
     Raises:
         Unavailable: another export writes to it.
         AlreadyPresent: another export has just ended.
+        InvalidArgument: it is a link, or has files that no export has written.
     """
     folder = target.with_name(target.name + PARTIAL)
+    if folder.is_symlink():
+        raise _foreign(folder, "is a link")
     folder.mkdir(parents=True, exist_ok=True)
     text = f"another export writes to {target}; name a new folder"
     with folder_locked(folder, text):
         if target.exists():
             raise AlreadyPresent(text)
-        for path in folder.iterdir():  # of an export that ended early
-            path.unlink()
+        _check_own(folder)
+        remove_others(folder, ())  # of an export that ended early
         yield folder
+        remove_others(folder, [p.name for p in folder.iterdir() if p.name.startswith(PART)])
+        sync_folder(folder)
         os.replace(folder, target)
+        sync_folder(target.parent)
+
+
+def _check_own(folder: Path) -> None:
+    """Check that a folder has nothing but files of exports.
+
+    Raises:
+        InvalidArgument: it has others.
+    """
+    for path in folder.iterdir():
+        if not path.name.startswith((PART, f".{PART}")) or (
+            path.is_dir() and not path.is_symlink()
+        ):
+            raise _foreign(folder, f"has {path.name!r}, which no export has written")
+
+
+def _foreign(folder: Path, what: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{folder} {what}; an export writes to this folder and removes what is in it: move it, or name "
+        "another folder for the export"
+    )
 
 
 def _check_types(schema: pa.Schema, format: str) -> None:
@@ -147,7 +176,7 @@ def _write(part: BackupPart, kind: str) -> int:
     schema = pa.ipc.read_schema(pa.py_buffer(part.schema))
     path = Path(part.path)
     rows = 0
-    with path.open("wb") as out:
+    with whole_file(path) as out:
         if kind == "csv":
             with pcsv.CSVWriter(out, schema) as writer:
                 for batch in ScanToken.parse(part.token).to_batches():
@@ -158,7 +187,7 @@ def _write(part: BackupPart, kind: str) -> int:
                 out.writelines(json_lines(batch))
                 rows += batch.num_rows
     if not rows:
-        path.unlink()
+        path.unlink(missing_ok=True)  # another try may have removed it
     return rows
 
 

@@ -97,6 +97,22 @@ def test_server_gets_no_second_replica_of_a_tablet_though_its_location_may_have_
     assert max(placement.totals.values()) == 2
 
 
+def test_replicas_on_servers_in_maintenance_count_for_their_location():
+    """Otherwise a location has two of a tablet's three replicas when its server is back."""
+    tablets = {f"{n}": PlacedTablet(f"{n}", "t", ("a1", "b1", "c1")) for n in range(6)}
+    locations = {"a1": "a", "b1": "b", "b2": "b", "c2": "c"}
+    placement = Placement(locations, tablets, {"c1": "c"})
+    assert {(m.source, m.target) for m in plan(placement)} == {("b1", "b2")}
+    assert all(most(placement, t) == 1 for t in placement.tablets.values())
+
+
+def test_location_whose_servers_are_all_in_maintenance_keeps_its_share():
+    tablets = {f"{n}": PlacedTablet(f"{n}", "t", ("a1", "b1", "c1")) for n in range(6)}
+    placement = Placement({"a1": "a", "b1": "b", "b2": "b"}, tablets, {"c1": "c"})
+    list(plan(placement))
+    assert all(most(placement, t) == 1 for t in placement.tablets.values())
+
+
 def test_servers_that_take_no_replicas_get_none_and_keep_theirs():
     tablets = {f"{n}": PlacedTablet(f"{n}", "t", ("old",)) for n in range(6)}
     tablets["7"] = PlacedTablet("7", "t", ("s1",))
