@@ -30,6 +30,13 @@ def remember(masters: str, files: CredentialFiles) -> None:
     _given.update(dict.fromkeys(parse_addresses(masters), files))
 
 
+def forget(masters: str, files: CredentialFiles) -> None:
+    """Undo `remember`, for those of these masters for which no other files were given since."""
+    for address in parse_addresses(masters):
+        if _given.get(address) == files:
+            del _given[address]
+
+
 def remembered(servers: str) -> CredentialFiles | None:
     """Return the files that `remember` was given for some of these servers; None: none."""
     return next((_given[a] for a in parse_addresses(servers) if a in _given), None)

@@ -2,7 +2,8 @@
 
 The options `ca`, `cert` and `key` name files on the driver's machine. Their contents are pickled with readers
 and writers, and kept by each process that receives them in a private folder of its user, so that executors on
-other machines need no files.
+other machines need no files. Spark uses one process for tasks of many jobs: those of a job without these
+options do not use the credentials that another job has brought.
 """
 
 import hashlib
@@ -10,19 +11,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nyala.client.credentials import cluster_key, remember
+from nyala.client.credentials import cluster_key, forget, remember
 from nyala.client.login import store
 from nyala.client.login.exchange import Issued
 from nyala.client.login.session import login_of
 from nyala.common.errors import InvalidArgument
 from nyala.common.folders import own
 from nyala.security.credentials import Credentials
-from nyala.security.files import named_files
+from nyala.security.files import CredentialFiles, named_files
 from nyala.security.identity import identity_of_pem
 from nyala.security.principal import AccessRole
 
 OPTIONS = ("ca", "cert", "key")
 FOLDER = "tasks"
+_brought: dict[str, CredentialFiles] = {}
+"""Files that the newest job with credentials has brought to this process, by masters as it names them."""
 
 
 class CarriedCredentials:
@@ -40,6 +43,36 @@ class CarriedCredentials:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return received, self._contents
+
+
+class NoCredentials:
+    """Mark of a job without credentials. A process that unpickles it uses none of another job.
+
+    Args:
+        masters: addresses of the masters.
+    """
+
+    def __init__(self, masters: str) -> None:
+        self._masters = masters
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return without, (self._masters,)
+
+
+def without(masters: str) -> NoCredentials:
+    """Stop using the credentials of other jobs in this process; return the mark.
+
+    Args:
+        masters: addresses of the masters.
+    """
+    for named in [m for m in _brought if set(m.split(",")) & set(masters.split(","))]:
+        forget(named, _brought.pop(named))
+    return NoCredentials(masters)
+
+
+def _use(masters: str, files: CredentialFiles) -> None:
+    remember(masters, files)
+    _brought[masters] = files
 
 
 def received(masters: str, ca: bytes, cert: bytes, key: bytes) -> CarriedCredentials:
@@ -65,19 +98,24 @@ def received(masters: str, ca: bytes, cert: bytes, key: bytes) -> CarriedCredent
         )
     whose = f"{cluster_key(masters)} {identity.principal.uri}"
     folder = place / hashlib.sha256(whose.encode()).hexdigest()[:32]
-    if identity.issued_s >= _issued_s(folder / store.USER_FILE):
-        remember(masters, store.write(folder, Issued(ca, cert, key, ())))
-    else:
-        remember(masters, store.files_in(folder))
+    files = store.files_in(folder)
+    there = _content(files.cert)
+    older = bool(there) and identity.issued_s < identity_of_pem(there).issued_s
+    # Other processes of this user connect again when the files change, as they would with every task.
+    if not older and (there, _content(files.ca)) != (cert + key, ca):
+        files = store.write(folder, Issued(ca, cert, key, ()))
+    _use(masters, files)
     return CarriedCredentials(masters, ca, cert, key)
 
 
-def _issued_s(file: Path) -> int:
-    return identity_of_pem(file.read_bytes()).issued_s if file.exists() else 0
+def _content(file: str) -> bytes:
+    """Return the bytes of a file; none if there is no such file."""
+    path = Path(file)
+    return path.read_bytes() if path.exists() else b""
 
 
-def carried(options: Mapping[str, str], masters: str) -> CarriedCredentials | None:
-    """Return the credentials that options name, which this process uses too; None: they name none.
+def carried(options: Mapping[str, str], masters: str) -> CarriedCredentials | NoCredentials:
+    """Return the credentials that options name, which this process uses too, or the mark that there are none.
 
     Args:
         options: of a read, a write or a stream.
@@ -88,13 +126,13 @@ def carried(options: Mapping[str, str], masters: str) -> CarriedCredentials | No
     """
     files = named_files(*(options.get(name) for name in OPTIONS))
     if files is None:
-        return None
+        return without(masters)
     known = Credentials(files)
     if known.principal.role is AccessRole.SERVER:
         raise InvalidArgument(
             f"{files.cert} is the certificate of a server, which is not handed to tasks; use one of a user"
         )
-    remember(masters, files)
+    _use(masters, files)
     return CarriedCredentials(masters, known.pem.ca, known.pem.cert, known.pem.key)
 
 

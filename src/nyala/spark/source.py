@@ -118,9 +118,7 @@ class NyalaSource(DataSource):
 
     def _with_credentials(self, made: T, masters: str) -> T:
         """Return a reader or writer that brings the credentials of the options where it is unpickled."""
-        found = carried(self.options, masters)
-        if found is not None:
-            made.__dict__["carried"] = found
+        made.__dict__["carried"] = carried(self.options, masters)
         return made
 
     def streamReader(self, schema: StructType) -> TableStreamReader:

@@ -16,7 +16,7 @@ from nyala.security import authority as authorities
 from nyala.security.authority import load
 from nyala.security.identity import identity_of_pem
 from nyala.security.principal import AccessRole
-from nyala.spark.carried import carried, login_options
+from nyala.spark.carried import NoCredentials, carried, login_options
 from nyala.testing import layout
 from tests.unit.security.certificates import authority, server_files, user_files
 from tests.waiting import within
@@ -97,8 +97,35 @@ def test_task_of_an_older_job_does_not_bring_back_an_older_certificate(empty):
         assert identity_of_pem(own_certificate().pem.cert).serial == jobs[wanted][1]
 
 
+def test_job_without_credentials_does_not_use_those_of_another_job(empty, monkeypatch):
+    """Spark runs tasks of both in one process; the second job may be of another user."""
+    with_some = pickle.dumps(carried(options(user_files(AccessRole.WRITER)), MASTERS))
+    without = pickle.dumps(carried({"table": "t"}, MASTERS))
+    assert credentials.credentials_for(MASTERS) is None, "the driver plans both too"
+    pickle.loads(with_some)
+    assert own_certificate().principal.name == "writer"
+    pickle.loads(pickle.dumps(carried({}, "127.0.0.1:9999")))
+    assert own_certificate().principal.name == "writer", "it is a job on another cluster"
+    pickle.loads(without)
+    assert credentials.credentials_for(MASTERS) is None
+    for name, path in options(user_files(AccessRole.READER)).items():
+        monkeypatch.setenv(f"NYALA_{name.upper()}", path)
+    pickle.loads(with_some)
+    assert own_certificate().principal.name == "writer"
+    pickle.loads(without)
+    assert own_certificate().principal.name == "reader"
+
+
+def test_tasks_do_not_write_the_files_of_their_job_again(empty):
+    raw = pickle.dumps(carried(options(user_files(AccessRole.WRITER)), MASTERS))
+    pickle.loads(raw)
+    used = own_certificate()
+    pickle.loads(raw)
+    assert not used.refresh(), "all clients of this user would connect again"
+
+
 def test_server_s_certificate_and_half_of_the_files_are_not_handed_to_tasks(empty):
-    assert carried({"table": "t"}, MASTERS) is None
+    assert isinstance(carried({"table": "t"}, MASTERS), NoCredentials)
     with pytest.raises(InvalidArgument, match="is the certificate of a server"):
         carried(options(server_files()), MASTERS)
     with pytest.raises(InvalidArgument, match="belong together"):
