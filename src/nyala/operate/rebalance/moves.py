@@ -21,7 +21,7 @@ ASK_MS = 15_000
 KNOWN_MS, POLL_MS = 30_000, 100
 """Time for the leader master to learn of a move, and between two questions."""
 ATTEMPTS = 3
-"""Failed moves of a tablet after which it is not moved again."""
+"""Failed moves of a tablet, or to a server, after which it is left alone."""
 LEADER_ROUNDS = 3
 """Maximum number of times that leaders are spread: others may transfer leadership too."""
 Notify = Callable[[str], None]
@@ -202,7 +202,7 @@ class Rebalance:
 
     Attributes:
         done: texts of the moves made.
-        failed: texts of the moves that failed, by tablet, of tablets that are not moved again in this run.
+        failed: texts of the moves that failed, by tablet or target, of those that are left alone in this run.
     """
 
     core: ClientCore
@@ -231,7 +231,8 @@ class Rebalance:
             for move in transfers:
                 await self._make(seen, move, transfer=True)
         seen = await self._look()
-        failed, waiting = list(self.failed.values()), list(seen.waiting.values())
+        failed = list(dict.fromkeys(self.failed.values()))
+        waiting = list(seen.waiting.values())
         return RebalanceResult(self.done, failed, waiting, seen.loads())
 
     async def _look(self) -> Seen:
@@ -244,6 +245,10 @@ class Rebalance:
         placement, limit = seen.placement, self.moves_per_server
         for tablet in self.failed.keys() & placement.tablets.keys():
             placement.tablets[tablet] = replace(placement.tablets[tablet], movable=False)
+        for server in (
+            self.failed.keys() & placement.locations.keys()
+        ):  # its disk is full, for instance
+            placement.rest(server)
         for move in plan(placement):
             ends = (move.source, move.target)
             if move.tablet not in taken and all(busy[s] < limit for s in ends):
@@ -263,10 +268,11 @@ class Rebalance:
             else:
                 await membership.move(move.source, move.target)
         except NyalaError as err:
-            self._failures[move.tablet] += 1
             self.notify(f"failed: {what}: {err.message}")
-            if self._failures[move.tablet] >= ATTEMPTS:
-                self.failed[move.tablet] = f"{what}: {err.message}"
+            for concerned in (move.tablet,) if transfer else (move.tablet, move.target):
+                self._failures[concerned] += 1
+                if self._failures[concerned] >= ATTEMPTS:
+                    self.failed[concerned] = f"{what}: {err.message}"
         else:
             self.done.append(what)
             await self._until_known(move, seen.placement.tablets[move.tablet].table, transfer)

@@ -51,8 +51,7 @@ class Placement:
     Attributes:
         locations: location of each server that takes replicas; empty: not known, so it counts as its own.
         tablets: all tablets, by id.
-        resting: location of each server that takes none at present, and whose replicas stay on it: those in
-            maintenance.
+        resting: location of each server that takes none at present, and whose replicas stay on it.
         totals: number of replicas by server.
         of_table: the same by table.
         on: ids of the tablets on each server.
@@ -72,6 +71,11 @@ class Placement:
             self.of_table.setdefault(tablet.table, Counter()).update(tablet.servers)
             for server in tablet.servers:
                 self.on.setdefault(server, set()).add(tablet.id)
+
+    def rest(self, server: str) -> None:
+        """Plan no moves to or from a server; its replicas count for its location."""
+        self.resting = {**self.resting, server: self.locations.get(server, "")}
+        self.locations = {s: place for s, place in self.locations.items() if s != server}
 
     def location(self, server: str) -> str:
         """Return the location of a server; a server without one is a location by itself."""
