@@ -86,7 +86,7 @@ def connected(masters: str, work: "Callable[[ClientCore], Coroutine[Any, Any, T]
 
 
 def ask_leader(masters: str, method: "Method", request: Any) -> Any:
-    """Return the leader master's answer to one request.
+    """Return the leader master's answer to one request that changes nothing.
 
     Args:
         masters: addresses of masters.
@@ -95,4 +95,21 @@ def ask_leader(masters: str, method: "Method", request: Any) -> Any:
     """
     return connected(
         masters, lambda core: core.masters.call(method, request, timeout_ms=TIMEOUT_MS)
+    )
+
+
+def change_at_leader(masters: str, method: "Method", request: Any) -> Any:
+    """Return the leader master's answer to one request that changes something.
+
+    Args:
+        masters: addresses of masters.
+        method: of the masters.
+        request: message of the method.
+
+    Raises:
+        OutcomeUnknown: the request was sent again, and refused, or no answer arrived: the first one may have
+            had its effect.
+    """
+    return connected(
+        masters, lambda core: core.masters.change(method, request, timeout_ms=TIMEOUT_MS)
     )

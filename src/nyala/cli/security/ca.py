@@ -25,7 +25,7 @@ def rotate(masters: MastersOption = "") -> None:
     Servers first trust the new authority, then renew their certificates. See nyala ca show; the old one is
     trusted until nyala ca retire.
     """
-    from nyala.operate.run import ask_leader
+    from nyala.operate.run import ask_leader, change_at_leader
     from nyala.security.authorities import bundle
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
@@ -34,7 +34,7 @@ def rotate(masters: MastersOption = "") -> None:
     # The authority is named so that the request takes effect once, however often it is sent.
     replaces = bundle.key_id(bundle.parse(known[0])[0]) if len(known) == 1 else ""
     wanted = pb.RotateAuthorityRequest(replaces=replaces)
-    made = ask_leader(masters, methods.ROTATE_AUTHORITY, wanted)
+    made = change_at_leader(masters, methods.ROTATE_AUTHORITY, wanted)
     say(
         "a new certificate authority is made, and its key is on the masters; its fingerprint (SHA-256) is"
     )
@@ -110,7 +110,7 @@ def retire(
     """
     from nyala.cli.security.cert import renew_own
     from nyala.common.errors import NyalaError
-    from nyala.operate.run import ask_leader
+    from nyala.operate.run import ask_leader, change_at_leader
     from nyala.security.authorities import bundle
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
@@ -119,7 +119,7 @@ def retire(
     known = ask_leader(masters, methods.AUTHORITY_STATUS, pb.AuthorityStatusRequest())
     old = bundle.key_id(bundle.parse(known.certificates[-1])[0]) if known.issuing_us else ""
     wanted = pb.RetireAuthorityRequest(force=force, authority=old)
-    ask_leader(masters, methods.RETIRE_AUTHORITY, wanted)
+    change_at_leader(masters, methods.RETIRE_AUTHORITY, wanted)
     say(
         "the old certificate authority is retired: open connections stay, new ones need new certificates"
     )

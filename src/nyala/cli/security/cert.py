@@ -123,13 +123,13 @@ def revoke(
     """
     import re
 
-    from nyala.operate.run import ask_leader
+    from nyala.operate.run import change_at_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
     serial = re.fullmatch(r"(?:[0-9a-fA-F]{2}:?){10,20}|[0-9a-fA-F]{20,40}", holder)
     request = pb.RevokeRequest(serial=holder) if serial else pb.RevokeRequest(name=holder)
-    made = ask_leader(masters, methods.REVOKE, request).revocation
+    made = change_at_leader(masters, methods.REVOKE, request).revocation
     say(f"revoked: {made.id}; open connections end within seconds")
 
 

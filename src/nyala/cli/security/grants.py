@@ -37,14 +37,14 @@ def grant(
     masters: MastersOption = "",
 ) -> None:
     """Grant a role on a table or journal, on names that begin alike, or on all; in force within 2 s."""
-    from nyala.operate.run import ask_leader
+    from nyala.operate.run import change_at_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
     request = pb.GrantRequest(
         user=user, role=role, table=table, prefix=prefix, all=all, columns=listed(columns)
     )
-    made = ask_leader(masters, methods.GRANT, request).grant
+    made = change_at_leader(masters, methods.GRANT, request).grant
     say(f"{user} is {made.role} of {_object(made)}{_of_columns(made)}")
 
 
@@ -63,14 +63,14 @@ def revoke(
     masters: MastersOption = "",
 ) -> None:
     """Revoke grants on a table, a prefix, or all; in force within 2 s. Others of the user stay."""
-    from nyala.operate.run import ask_leader
+    from nyala.operate.run import change_at_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
     request = pb.RevokeGrantRequest(
         user=user, role=role, table=table, prefix=prefix, all=all, columns=listed(columns)
     )
-    left = ask_leader(masters, methods.REVOKE_GRANT, request).left
+    left = change_at_leader(masters, methods.REVOKE_GRANT, request).left
     say("the grant is revoked")
     for one in left:
         say(f"{user} is still {one.role} of {_object(one)}{_of_columns(one)}")

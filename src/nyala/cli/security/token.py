@@ -35,12 +35,12 @@ def create(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a token, and print it: it is shown once, and its holder can add a server."""
-    from nyala.operate.run import ask_leader
+    from nyala.operate.run import change_at_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
     request = pb.CreateTokenRequest(role=role, ttl_s=_seconds(ttl), uses=uses)
-    made = ask_leader(masters, methods.CREATE_TOKEN, request)
+    made = change_at_leader(masters, methods.CREATE_TOKEN, request)
     if format is Format.JSON:
         fields = {"token": made.token, "expires": utc(made.expires_us)}
         print_json(fields | {"join_address": made.join_address})
@@ -80,11 +80,11 @@ def revoke(
     masters: MastersOption = "",
 ) -> None:
     """Revoke a token: no more servers join with it. Those that did stay; see nyala cert revoke."""
-    from nyala.operate.run import ask_leader
+    from nyala.operate.run import change_at_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
-    ask_leader(masters, methods.REVOKE_TOKEN, pb.RevokeTokenRequest(id=id))
+    change_at_leader(masters, methods.REVOKE_TOKEN, pb.RevokeTokenRequest(id=id))
     say(f"join token {id} is revoked")
 
 

@@ -44,7 +44,7 @@ def add(
     request = pb.AddUserRequest(
         name=name, role=role, password=password, without_password=without_password
     )
-    _ask(masters, methods.ADD_USER, request)
+    _change(masters, methods.ADD_USER, request)
     say(f"user {name} is added, with the role {role.lower()}; {name} logs in with:")
     say(
         f"  nyala login --masters {masters} "
@@ -56,10 +56,11 @@ def add(
 @verb
 def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
     """List the users."""
+    from nyala.operate.run import ask_leader
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
-    answer = _ask(masters, methods.LIST_USERS, pb.ListUsersRequest())
+    answer = ask_leader(masters, methods.LIST_USERS, pb.ListUsersRequest())
     rows = [
         (
             u.id,
@@ -122,7 +123,7 @@ def remove(name: Name, masters: MastersOption = "") -> None:
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
-    _ask(masters, methods.REMOVE_USER, pb.RemoveUserRequest(name=name))
+    _change(masters, methods.REMOVE_USER, pb.RemoveUserRequest(name=name))
     say(f"user {name} is removed; certificates from earlier logins are revoked")
 
 
@@ -143,10 +144,10 @@ def _set(masters: str, name: str, **wanted: Any) -> None:
     from nyala.wire import methods
     from nyala.wire.proto import access_pb2 as pb
 
-    _ask(masters, methods.SET_USER, pb.SetUserRequest(name=name, **wanted))
+    _change(masters, methods.SET_USER, pb.SetUserRequest(name=name, **wanted))
 
 
-def _ask(masters: str, method: Any, request: Any) -> Any:
-    from nyala.operate.run import ask_leader
+def _change(masters: str, method: Any, request: Any) -> None:
+    from nyala.operate.run import change_at_leader
 
-    return ask_leader(masters, method, request)
+    change_at_leader(masters, method, request)
