@@ -107,6 +107,8 @@ def chosen(store: Store, parts: list[list[PartRows]]) -> dict[tuple[int, int], B
 def add(store: Store, built: BuiltRows, at: int) -> None:
     """Add built rows to a tablet, as versions that begin at a commit time.
 
+    Where no other row is live, as after a delete of all, none is looked for.
+
     Args:
         store: of the tablet; no version begins or ends above the commit time.
         built: the rows, which are used up.
@@ -114,9 +116,11 @@ def add(store: Store, built: BuiltRows, at: int) -> None:
     """
     mem = built.store.mem
     mem.date(at)
-    live = np.flatnonzero(mem.end_stamps.ends[: mem.rows] == 0)
-    located = store.locate(mem.view().keys, mem.hashes, live)
-    ended = np.where(located.which >= 0, 0, -1)
-    end_versions(located, ended, np.array([at], np.uint64))
+    if any(rowset.live for rowset in (*store.disks, *store.frozen, store.mem)):
+        live = np.flatnonzero(mem.end_stamps.ends[: mem.rows] == 0)
+        located = store.locate(mem.view().keys, mem.hashes, live)
+        ended = np.where(located.which >= 0, 0, -1)
+        end_versions(located, ended, np.array([at], np.uint64))
+        store.live -= located.live
     store.adopt(mem)
-    store.live += len(live) - located.live
+    store.live += mem.live
