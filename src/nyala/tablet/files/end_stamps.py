@@ -56,7 +56,7 @@ class EndStamps:
             stamp: end timestamp, above every one so far.
         """
         live = np.empty(rows - self.ended.rows, np.int64)
-        count = key_index.end_all(self.ends[:rows], np.uint64(stamp), live)
+        count: int = key_index.end_all(self.ends[:rows], np.uint64(stamp), live)
         assert count == len(live), f"{count} live rows, not {len(live)}"
         if count:  # one stamp stands for all of them
             self.record(live, np.broadcast_to(np.uint64(stamp), count), stamp, stamp)

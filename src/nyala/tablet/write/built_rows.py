@@ -15,7 +15,7 @@ import numpy as np
 from nyala.tablet.files.stored_stages import StoredStages
 from nyala.tablet.write.apply import CheckedWrite, take_effect
 from nyala.tablet.write.stages import PartRows, Stages
-from nyala.tablet.write.store import Store, end_versions
+from nyala.tablet.write.store import RowSet, Store, end_versions
 
 LEAST_BATCH_ROWS = 256
 """Minimum number of rows of a batch that is built: small transactions are applied from their batches."""
@@ -116,7 +116,8 @@ def add(store: Store, built: BuiltRows, at: int) -> None:
     """
     mem = built.store.mem
     mem.date(at)
-    if any(rowset.live for rowset in (*store.disks, *store.frozen, store.mem)):
+    others: list[RowSet] = [*store.disks, *store.frozen, store.mem]
+    if any(rowset.live for rowset in others):
         live = np.flatnonzero(mem.end_stamps.ends[: mem.rows] == 0)
         located = store.locate(mem.view().keys, mem.hashes, live)
         ended = np.where(located.which >= 0, 0, -1)
