@@ -99,12 +99,17 @@ async def find(core: ClientCore, named: str) -> TransactionView:
         return meant[0]
     silent = f"; {', '.join(found.silent)} did not answer" if found.silent else ""
     raise NotFound(
-        f"{len(meant) or 'no'} transactions match {named!r}{silent}; see: nyala txn list"
+        f"{len(meant) or 'no'} transactions match {named!r}{silent}; one that has ended is listed for "
+        "client_result_ttl_s after its commit; see: nyala txn list"
     )
 
 
-async def abort(core: ClientCore, view: TransactionView) -> None:
+async def abort(core: ClientCore, view: TransactionView) -> int:
     """End a transaction without effect; on return it can never be committed.
+
+    Returns:
+        A time at or before which it may have been committed, because decisions up to this time have been
+        removed; 0: it was not committed.
 
     Raises:
         AlreadyPresent: it is committed.
@@ -115,7 +120,6 @@ async def abort(core: ClientCore, view: TransactionView) -> None:
     request = txn.TxnAbortRequest(
         transaction=bytes.fromhex(view.id),
         participants=[txn.TxnParticipant(tablet_id=t) for t in view.tablets],
-        since=min((s.kept for s in view.stages.values()), default=0) or max(1, core.clock.seen),
         timeout_ms=core.options.timeout_ms // 2,
     )
     answer: txn.TxnOutcome = await core.masters.change(
@@ -123,9 +127,12 @@ async def abort(core: ClientCore, view: TransactionView) -> None:
     )
     if answer.kind == txn.TxnOutcome.COMMITTED:
         raise _too_late(view.id, answer.at)
+    if answer.kind == txn.TxnOutcome.UNKNOWN:
+        return answer.at
     if answer.kind != txn.TxnOutcome.DENIED:
         text = outcomes.pending(request.transaction, answer, None)
         raise TimedOut(f"{text.replace('commit', 'end', 1)}; run the command again")
+    return 0
 
 
 async def key(core: ClientCore, name: str) -> txn.TxnKeyResponse:

@@ -157,3 +157,27 @@ def test_command_line_lists_shows_and_aborts_transactions():
         with pytest.raises(nyala.TransactionDenied):
             txn.commit()
         assert table.count() == 2
+
+
+@pytest.mark.full
+def test_abort_says_up_to_when_a_transaction_may_have_been_committed():
+    """Once the masters have removed a decision, they cannot say that what is staged was never committed."""
+    with (
+        MiniCluster(options={"client_result_ttl_s": "10"}) as cluster,
+        cluster.connect() as client,
+    ):
+        table = create(client, "t")
+        with client.transaction() as done:
+            table.upsert(rows({1: 1}), txn=done)
+        wait_until(lambda: done.id not in nyala_txn(cluster, "list").stdout, "the removal")
+        gone = nyala_txn(cluster, "abort", done.id)
+        assert (gone.returncode, "client_result_ttl_s" in gone.stderr) == (5, True)
+        txn = client.transaction()
+        table.upsert(rows({2: 2}), txn=txn)
+        ended = nyala_txn(cluster, "abort", txn.id)
+        assert ended.returncode == 0, ended.stderr
+        assert f"(hybrid time {done.commit_time})" in ended.stdout + ended.stderr
+        assert "is aborted" not in ended.stdout + ended.stderr
+        with pytest.raises(nyala.TransactionDenied):
+            txn.commit()
+        assert table.count() == 1

@@ -79,14 +79,22 @@ def show_(
 @stays("the masters may still end the transaction: nyala txn list shows it")
 def abort(transaction: Id, masters: MastersOption = "") -> None:
     """End a transaction without effect, and free what it has staged; one that is committed stays so."""
+    from nyala.common.hybrid_time import to_datetime
     from nyala.operate import transactions
 
-    async def work(core: "ClientCore") -> str:
+    async def work(core: "ClientCore") -> tuple[str, int]:
         view = await transactions.find(core, transaction)
-        await transactions.abort(core, view)
-        return view.id
+        return view.id, await transactions.abort(core, view)
 
-    say(f"transaction {connected(masters, work)} is aborted")
+    found, before = connected(masters, work)
+    if not before:
+        say(f"transaction {found} is aborted")
+        return
+    moment = to_datetime(before).isoformat(timespec="milliseconds")
+    say(
+        f"transaction {found} has ended: it was not committed after {moment} (hybrid time {before}), and cannot "
+        "be any more; whether it was before is not known, as the decisions up to that time are removed"
+    )
 
 
 @app.command("key")

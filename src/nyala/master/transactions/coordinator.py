@@ -106,6 +106,9 @@ class TransactionCoordinator:
         does not: the abort becomes a row of the catalog, so that it refuses what is staged later too. So does
         that of a transaction without tablets.
 
+        UNKNOWN, with a time: it was not committed after it, and a decision before would have been removed. An
+        operator has no stamp of the transaction (`since` is 0), so this is the answer once any was removed.
+
         Raises:
             NotLeader, Unavailable, TimedOut: ask the leader master again.
         """
@@ -125,11 +128,13 @@ class TransactionCoordinator:
                 return outcome
         if attempted is not None:
             self._commits.give_up(attempted)
+        tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
+        if not request.since:
+            return await self._abort_for_good(transaction, tablets, end_us)
         if self._denials.forgotten(request.since, None, None):
             return txn.TxnOutcome(kind=_Kind.UNKNOWN)
-        tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
         if not tablets or not all(p.parts for p in request.participants):
-            return await self._abort_for_good(transaction, tablets, end_us)
+            return await self._abort_for_good(transaction, tablets, end_us, request.since)
         if not gone(self._memory.catalog, tablets):
             found = await self._ends.drop(transaction, tablets, self._left_ms(end_us))
             if not any(is_outcome(r, TransactionOutcome.GONE) for r in found.values()):
@@ -140,12 +145,22 @@ class TransactionCoordinator:
         return await self._denials.deny(transaction, None, request.since, (), "it was aborted")
 
     async def _abort_for_good(
-        self, transaction: bytes, tablets: tuple[TabletId, ...], end_us: int
+        self, transaction: bytes, tablets: tuple[TabletId, ...], end_us: int, since: int = 0
     ) -> txn.TxnOutcome:
-        """Record that a transaction is aborted; then free its stages."""
+        """Record that a transaction is aborted; then free its stages.
+
+        Args:
+            transaction: its id.
+            tablets: those with a stage, as far as is known.
+            end_us: deadline.
+            since: a stamp below any commit time that it can have; 0: none is known.
+        """
         await self._ends.record(transaction)
         limit_ms = min(UNPREPARE_MS, self._left_ms(end_us))  # the outcome does not depend on it
         await self._ends.drop(transaction, tablets, limit_ms)
+        removed = self._memory.catalog.decisions.marks.removed
+        if since <= removed and removed:
+            return txn.TxnOutcome(kind=_Kind.UNKNOWN, at=removed)
         return txn.TxnOutcome(kind=_Kind.DENIED, reason="it was aborted")
 
     def _left_ms(self, end_us: int) -> int:

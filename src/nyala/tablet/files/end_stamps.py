@@ -48,6 +48,20 @@ class EndStamps:
         if len(rows):
             self.record(rows, stamps, int(stamps.min()), int(stamps.max()))
 
+    def end_all(self, rows: int, stamp: int) -> int:
+        """Set the end timestamp of every live version; return how many there were. Lane APPLY.
+
+        Args:
+            rows: number of versions of the rowset.
+            stamp: end timestamp, above every one so far.
+        """
+        live = np.empty(rows - self.ended.rows, np.int64)
+        count: int = key_index.end_all(self.ends[:rows], np.uint64(stamp), live)
+        assert count == len(live), f"{count} live rows, not {len(live)}"
+        if count:  # one stamp stands for all of them
+            self.record(live, np.broadcast_to(np.uint64(stamp), count), stamp, stamp)
+        return count
+
     def record(self, rows: Rows, stamps: Stamps, first: int, last: int) -> None:
         """Record rows, at least one, whose ends were set in `ends`. Lane APPLY.
 

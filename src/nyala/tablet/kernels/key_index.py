@@ -282,6 +282,26 @@ def set_ends(ends: Any, rows: Any, stamps: Any) -> Any:
     return -1
 
 
+@_kernel(types.int64(_OUT_U64, types.uint64, _OUT_I64))
+def end_all(ends: Any, stamp: Any, rows: Any) -> Any:
+    """Write the timestamp at which all live rows end; return how many there are, or one more than fit.
+
+    Args:
+        ends: hybrid time at which each version ends; 0: it has not; written to.
+        stamp: hybrid time at which the live ones end.
+        rows: the rows that ended, ascending; written to.
+    """
+    count = 0
+    for i in range(len(ends)):
+        if ends[i] == _U(0):
+            if count == len(rows):
+                return count + 1
+            ends[i] = stamp
+            rows[count] = i
+            count += 1
+    return count
+
+
 @_kernel(types.int64(_U64, _U64, types.uint64, _OUT_U8))
 def visible(ins: Any, ends: Any, at: Any, out: Any) -> Any:
     """Flag the versions that are visible at a time; return how many.

@@ -8,6 +8,7 @@ in a scan, whole chunks at a time; nothing looks at a row from Python.
 import numpy as np
 
 from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.predicate import TRUE
 from nyala.common.schema import Schema
 from nyala.common.where import parse
 from nyala.tablet.files.replicated_ops import RowError
@@ -52,6 +53,9 @@ def delete_matching(store: Store, where: str, at: int) -> None:
     """
     wanted = ScanFilter(at, parse(where, store.schema), lenient=True)
     rowsets: list[RowSet] = [*store.disks, *store.frozen, store.mem]
+    if wanted.where == TRUE:  # no version begins above the commit time: all live ones are visible
+        store.live -= sum(r.end_stamps.end_all(r.rows, at) for r in rowsets if r.live)
+        return
     found = [(r, _live_rows(r.view(), store.schema, wanted)) for r in rowsets if r.live]
     for rowset, rows in found:
         rowset.end_stamps.end(rows, np.full(len(rows), at, np.uint64))

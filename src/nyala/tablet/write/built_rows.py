@@ -15,7 +15,7 @@ import numpy as np
 from nyala.tablet.files.stored_stages import StoredStages
 from nyala.tablet.write.apply import CheckedWrite, take_effect
 from nyala.tablet.write.stages import PartRows, Stages
-from nyala.tablet.write.store import Store, end_versions
+from nyala.tablet.write.store import RowSet, Store, end_versions
 
 LEAST_BATCH_ROWS = 256
 """Minimum number of rows of a batch that is built: small transactions are applied from their batches."""
@@ -112,6 +112,8 @@ def chosen(store: Store, parts: list[list[PartRows]]) -> dict[tuple[int, int], B
 def add(store: Store, built: BuiltRows, at: int) -> None:
     """Add built rows to a tablet, as versions that begin at a commit time.
 
+    Where no other row is live, as after a delete of all, none is looked for.
+
     Args:
         store: of the tablet; no version begins or ends above the commit time.
         built: the rows, which are used up.
@@ -119,9 +121,12 @@ def add(store: Store, built: BuiltRows, at: int) -> None:
     """
     mem = built.store.mem
     mem.date(at)
-    live = np.flatnonzero(mem.end_stamps.ends[: mem.rows] == 0)
-    located = store.locate(mem.view().keys, mem.hashes, live)
-    ended = np.where(located.which >= 0, 0, -1)
-    end_versions(located, ended, np.array([at], np.uint64))
+    others: list[RowSet] = [*store.disks, *store.frozen, store.mem]
+    if any(rowset.live for rowset in others):
+        live = np.flatnonzero(mem.end_stamps.ends[: mem.rows] == 0)
+        located = store.locate(mem.view().keys, mem.hashes, live)
+        ended = np.where(located.which >= 0, 0, -1)
+        end_versions(located, ended, np.array([at], np.uint64))
+        store.live -= located.live
     store.adopt(mem)
-    store.live += len(live) - located.live
+    store.live += mem.live

@@ -507,6 +507,8 @@ Global___TxnCovered: _TypeAlias = TxnCovered  # noqa: Y015
 
 @_typing.final
 class TxnAbortRequest(_message.Message):
+    """Of an operator: participants without parts, and `since` 0, as it knows no stamp below the commit time."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSACTION_FIELD_NUMBER: _builtins.int
@@ -553,7 +555,7 @@ class TxnOutcome(_message.Message):
         TAKEN: TxnOutcome._Kind.ValueType  # 3
         """its key is taken by `winner`, which committed at `at`; nothing of this one took effect"""
         UNKNOWN: TxnOutcome._Kind.ValueType  # 4
-        """decided so long ago that nothing is left that says how"""
+        """decided so long ago that nothing is left that says how; to an operator's abort: if at all,"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     NONE: TxnOutcome.Kind.ValueType  # 0
@@ -565,7 +567,7 @@ class TxnOutcome(_message.Message):
     TAKEN: TxnOutcome.Kind.ValueType  # 3
     """its key is taken by `winner`, which committed at `at`; nothing of this one took effect"""
     UNKNOWN: TxnOutcome.Kind.ValueType  # 4
-    """decided so long ago that nothing is left that says how"""
+    """decided so long ago that nothing is left that says how; to an operator's abort: if at all,"""
 
     KIND_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int

@@ -290,9 +290,7 @@ def test_keys_of_jobs_are_removed_after_their_days_and_those_of_streams_are_kept
 async def abort_as_operator(term, tablets):
     """Abort as `nyala txn abort`, which knows the tablets that have a stage now, and no parts."""
     named = [txn.TxnParticipant(tablet_id=t) for t in tablets]
-    request = txn.TxnAbortRequest(
-        transaction=T1, since=term.clock.now(), timeout_ms=2_000, participants=named
-    )
+    request = txn.TxnAbortRequest(transaction=T1, timeout_ms=2_000, participants=named)
     return await term.coordinator.abort(request)
 
 
@@ -302,6 +300,25 @@ def commit_of(term, tablets, key=None):
     for participant in [p for p in asked.participants if p.tablet_id not in tablets]:
         asked.participants.remove(participant)
     return asked
+
+
+def test_abort_of_an_operator_says_up_to_when_the_transaction_may_have_been_committed():
+    """A failed task has left a stage, which its process keeps alive, of a transaction that was committed."""
+
+    async def work(term):
+        first, *others = term.tablets
+        asked = commit_of(term, others)
+        done = await term.coordinator.commit(asked, ANYONE)
+        assert done.kind == Kind.COMMITTED
+        await term.env.tasks.sleep_ms(11_000)
+        assert not (await upkeep(term)).rows
+        ended = await abort_as_operator(term, [first])
+        assert ended.kind == Kind.UNKNOWN
+        assert ended.at >= done.at
+        late = await term.coordinator.commit(commit_of(term, [first]), ANYONE)
+        assert (late.kind, late.reason) == (Kind.DENIED, "it was aborted"), "it is final"
+
+    with_term(work)
 
 
 @pytest.mark.parametrize("silent", [False, True])

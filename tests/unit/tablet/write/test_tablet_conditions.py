@@ -9,7 +9,7 @@ from nyala.tablet.files import transaction_ops
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.files.transaction_ops import StageDeleteOp, StageOp, TransactionOutcome
 from nyala.tablet.rows import selection
-from nyala.tablet.write import memrowset
+from nyala.tablet.write import built_rows, memrowset
 from tests.unit.tablet.support.tablet_support import Driver, numbered
 from tests.unit.tablet.support.transaction_support import T1, Transactions
 
@@ -166,3 +166,40 @@ def test_rows_of_several_chunks_are_selected(driver, monkeypatch):
     txns.delete_where(T1, "k = 1 or k = 23")
     txns.commit(T1)
     assert set(values(driver)) == set(range(24)) - {1, 23}
+
+
+def test_delete_of_all_rows_ends_each_live_version_and_what_is_staged_after_it_is_live(
+    driver, txns, monkeypatch
+):
+    """As by an overwrite: rows on disk, in a flush, in memory and in the transaction, some of them ended."""
+    monkeypatch.setattr(built_rows, "LEAST_BATCH_ROWS", 2)
+    monkeypatch.setattr(built_rows, "LEAST_ROWS", 2)
+    driver.flush()
+    driver.write(RowOp.INSERT, numbered(10, 16))
+    driver.write(RowOp.DELETE, [{"k": 1}, {"k": 11}], ["k"])
+    build = driver.tablet.prepare_flush(driver.flush_point())
+    driver.write(RowOp.UPSERT, [{"k": k, "a": -1, "s": ""} for k in (2, 20, 21)])
+    driver.write(RowOp.DELETE, [{"k": 21}], ["k"])
+    before = values(driver)
+    txns.upsert(T1, 3, 30, a=1)
+    txns.delete_where(T1, "true")
+    txns.upsert(T1, 2, 20, 40, a=2)
+    at = txns.commit(T1)
+    expected = {2: 2, 20: 2, 40: 2}
+
+    def check():
+        assert values(driver, at - 1) == before
+        assert values(driver, at) == expected
+        kinds = {k: "update" if k in expected else "delete" for k in before} | {40: "insert"}
+        assert changes(driver, at - 1, net=True) == [(k, op, at) for k, op in sorted(kinds.items())]
+
+    check()
+    build()()
+    check()
+    driver.flush()
+    check()
+    assert driver.tablet.rows == len(expected)
+    driver.compact()
+    driver.reopen()
+    check()
+    assert driver.tablet.rows == len(expected)
