@@ -5,6 +5,7 @@ Level-triggered: the role is checked before each use, not only when it changes. 
 a majority has confirmed the term, so a deposed leader answers nothing (S0.18).
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,6 +108,7 @@ class MasterLeadership:
         self._term: Term | None = None
         self._ended: LeaderMemory | None = None  # of the term before
         self._stopped = False
+        self._changed = asyncio.Event()
         self.status = status
         self.failure: NyalaError | None = None
 
@@ -117,6 +119,7 @@ class MasterLeadership:
     def stop(self) -> None:
         """Drop the leader's state; it is not rebuilt."""
         self._stopped = True
+        self._changed.set()
         self._drop("the master is stopping")
 
     @property
@@ -191,22 +194,34 @@ class MasterLeadership:
         """
         return await detached(self._env, operation.run(wanted, term.memory))
 
+    def role_changed(self) -> None:
+        """Follow the role now; without a call a change is noticed within a heartbeat interval."""
+        self._changed.set()
+
     async def _follow(self) -> None:
         while not self._stopped:
-            pause_ms = self._options.raft_tick_ms
+            self._changed.clear()
+            pause_ms = self._options.server_heartbeat_ms
             try:
-                await self._follow_once()
+                if await self._follow_once():
+                    pause_ms = self._options.raft_tick_ms
             except Exception as bug:  # the task's top: without it this master never leads again
                 log.error("the role of the sys catalog was not followed", exc_info=bug)
-                pause_ms = self._options.server_heartbeat_ms
-            await self._env.tasks.sleep_ms(pause_ms)
+            timer = asyncio.get_running_loop().call_later(pause_ms / 1000, self._changed.set)
+            try:
+                await self._changed.wait()
+            finally:
+                timer.cancel()
 
-    async def _follow_once(self) -> None:
+    async def _follow_once(self) -> bool:
+        """Rebuild the leader's state if it is due; return whether it is still due."""
         status = self.status()
-        due = self.current() is None and status.role is Role.LEADER and self.failure is None
+        if self.current() is not None or status.role is not Role.LEADER or self.failure is not None:
+            return False
         # rows that operations of the dropped term still propose would not be read
-        if due and not (self._ended and self._ended.in_flight):
+        if not (self._ended and self._ended.in_flight):
             await self._rebuild(status.term)
+        return self.current() is None
 
     async def _rebuild(self, number: int) -> None:
         try:
@@ -244,6 +259,7 @@ class MasterLeadership:
             log.info("no longer leader of term %d: %s", self._term.memory.term, why)
             self._term.memory.drop(why)
             self._ended, self._term = self._term.memory, None
+            self._changed.set()  # to be rebuilt, if it still leads
 
 
 def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:

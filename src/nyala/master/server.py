@@ -134,8 +134,9 @@ class Master:
         clock = self.identity.open()
         uuid = self.identity.uuid
         host = await catalog_replica.open_host(
-            self._env, self._config, uuid, clock, self._transport, self.metrics, self._peers.group
-        )
+            self._env, self._config, uuid, clock, self._transport, self.metrics, self._peers.group,
+            self._member.role_changed,
+        )  # fmt: skip
         self._host = host
         await self._member.start(MasterReplica(self._env, self._config, host))
         CatalogMaintenance(self._env, lambda: host.find(SYS_CATALOG), self._config.options).start()

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS = 100
 """Milliseconds between two checks."""
+CALM_INTERVAL_MS = 500
+"""Milliseconds between two checks while less than `CALM_SHARE` of the budget is used."""
+CALM_SHARE = 1 / 4
 MIN_ROWS_SHARE = 1 / 8
 """Minimum share of the budget used by rows: below it flushes would free too little."""
 
@@ -50,7 +53,7 @@ class FlushScheduler:
 
     async def _run(self) -> None:
         while True:
-            await self._env.tasks.sleep_ms(CHECK_INTERVAL_MS)
+            await self._env.tasks.sleep_ms(self.pause_ms())
             try:
                 for update in self._counters:
                     update()
@@ -59,6 +62,11 @@ class FlushScheduler:
                     await self._flush(best)
             except Exception as bug:  # the task must not end: writes would stay throttled
                 log.error("no replica was chosen for a flush", exc_info=bug)
+
+    def pause_ms(self) -> int:
+        """Return the milliseconds until the next check: more while memory is far from its limit."""
+        calm = self._memory.used_bytes < CALM_SHARE * self._memory.budget_bytes
+        return CALM_INTERVAL_MS if calm else CHECK_INTERVAL_MS
 
     async def _flush(self, best: Replica) -> None:
         self._unproductive[best.group] = None

@@ -1,7 +1,8 @@
 """Heartbeats to every master: a full report to a new leader, then incremental ones (S0.21-S0.27).
 
-One task per master, so that a hanging one delays no other. Heartbeats are sent every `server_heartbeat_ms`; a
-change of a replica is reported at once to the leader master, or to all while none is known to lead.
+One task per master, so that a hanging one delays no other. Heartbeats are sent every `server_heartbeat_ms`,
+and to masters that follow less often, as long as another one leads and answers. A change of a replica is
+reported at once to the leader master, or to all while none is known to lead.
 """
 
 import asyncio
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 GATHER_MS, GATHER_MOST_MS = 20, 100
 """Delays in milliseconds that batch changes into one report: the first one, and the maximum."""
+FOLLOWER_INTERVALS = 4
+"""Heartbeat intervals between two heartbeats to a master that follows, while the leader answers."""
+LEADER_INTERVALS = 2
+"""Heartbeat intervals without an answer of the leader after which the others get heartbeats as often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +58,27 @@ class Heartbeater:
         masters: returns the public addresses of all masters; called after each report.
         reporter: see `Reporter`.
         interval_ms: between two heartbeats to one master without changes.
+        unresponsive_ms: time without a heartbeat after which a master takes this server for dead.
     """
 
     def __init__(
-        self, env: Env, masters: Callable[[], Sequence[str]], reporter: Reporter, interval_ms: int
+        self,
+        env: Env,
+        masters: Callable[[], Sequence[str]],
+        reporter: Reporter,
+        interval_ms: int,
+        unresponsive_ms: int,
     ) -> None:
         self._env = env
         self._masters = masters
         self._reporter = reporter
         self._interval_ms = interval_ms
+        self._follower_interval_us = 1000 * max(
+            interval_ms, min(FOLLOWER_INTERVALS * interval_ms, unresponsive_ms // 3)
+        )
         self._changes = ChangeLog()
         self._leader: str | None = None  # the master that last reported that it leads
+        self._leader_answer_us = 0
         self._views: dict[str, MasterView] = {}
         self._triggers: dict[str, asyncio.Event] = {}
 
@@ -113,29 +128,59 @@ class Heartbeater:
                 log.error("heartbeat to master %s failed", address, exc_info=err)
             else:
                 self._update_masters()
-                changed_reports = (
-                    changed_reports + 1 if await self._pause(trigger, changed_reports) else 0
-                )
+                changed = await self._pause(address, view, trigger, changed_reports)
+                changed_reports = changed_reports + 1 if changed else 0
                 continue
             self._update_masters()
             await self._env.tasks.sleep_ms(self._interval_ms)
 
-    async def _pause(self, trigger: asyncio.Event, changed_reports: int) -> bool:
-        """Wait for a change or the interval; return whether there was a change.
+    async def _pause(
+        self, address: str, view: MasterView, trigger: asyncio.Event, changed_reports: int
+    ) -> bool:
+        """Wait for a change or until the next heartbeat is due; return whether there was a change.
 
         A short delay between reports batches changes, and a longer one while changes continue: each report
         with changes costs the masters a write to their log.
+
+        Args:
+            address: of the master.
+            view: its acknowledged state.
+            trigger: set when it is to be reported to.
+            changed_reports: number of reports with changes before this pause, without one in between.
         """
-        loop = asyncio.get_running_loop()
-        began = self._changes.version
-        timer = loop.call_later(self._interval_ms / 1000, trigger.set)
-        try:
-            await trigger.wait()
-        finally:
-            timer.cancel()
+        loop, clock = asyncio.get_running_loop(), self._env.clock
+        began, sent_us = self._changes.version, clock.monotonic_us()
+        while True:
+            timer = loop.call_later(self._interval_ms / 1000, trigger.set)
+            try:
+                await trigger.wait()
+            finally:
+                timer.cancel()
+            due = clock.monotonic_us() - sent_us >= self._follower_interval_us
+            if due or not self._may_wait(address, view, clock.monotonic_us()):
+                break
+            trigger.clear()
+        if self._changes.version == began:
+            return False
         gathered_ms = min(GATHER_MS * (1 + changed_reports), GATHER_MOST_MS, self._interval_ms)
         await self._env.tasks.sleep_ms(gathered_ms)
-        return self._changes.version != began
+        return True
+
+    def _may_wait(self, address: str, view: MasterView, now_us: int) -> bool:
+        """Return whether a heartbeat to a master can wait: it follows, and another one answers as the leader.
+
+        A new leader is thus found as soon as without this: its predecessor stops answering, or says so.
+
+        Args:
+            address: of the master.
+            view: its acknowledged state.
+            now_us: the monotonic time.
+        """
+        if self._leader in (None, address) or self._leader not in self._views:
+            return False
+        silent_us = now_us - self._leader_answer_us
+        answers = silent_us < LEADER_INTERVALS * self._interval_ms * 1000
+        return answers and not view.needs_full and self._views.get(address) is view
 
     async def _once(self, address: str, view: MasterView) -> None:
         full, changed = view.begin(self._changes)
@@ -168,6 +213,8 @@ class Heartbeater:
 
     def _leads(self, address: str, *, leader: bool) -> None:
         if leader:
-            self._leader = address
+            self._leader, self._leader_answer_us = address, self._env.clock.monotonic_us()
         elif self._leader == address:
             self._leader = None
+            for trigger in self._triggers.values():  # one of them may lead now
+                trigger.set()

@@ -167,7 +167,10 @@ class TabletServer:
             lambda: self.master_responses.servers.known, lambda: 0 if self._running else self._opening.left,
             lambda: self._quotas.sizes(self._running.tablets) if self._running else [],
         )  # fmt: skip
-        self.heartbeater = Heartbeater(env, self.masters.current, reporter, interval_ms)
+        unresponsive_ms = config.options.tserver_unresponsive_ms
+        self.heartbeater = Heartbeater(
+            env, self.masters.current, reporter, interval_ms, unresponsive_ms
+        )
 
     async def start(self) -> None:
         """Open or format the data directory, open every replica, start reporting and serving.

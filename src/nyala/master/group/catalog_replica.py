@@ -34,6 +34,7 @@ async def open_host(
     transport: Transport,
     metrics: Metrics,
     group: Callable[[], Configuration | None],
+    changed: Callable[[], None],
 ) -> ReplicaHost:
     """Open the log of a formatted data directory, and the sys catalog's replica if it is there.
 
@@ -45,6 +46,7 @@ async def open_host(
         transport: asyncio transport of the peer port.
         metrics: registry of this process.
         group: returns the newest configuration of the masters that another master reports.
+        changed: called when configuration, leader, role or state of the sys catalog's replica changed.
 
     Raises:
         Corrupt: the log cannot be used. OSError: the disk failed, or is full.
@@ -60,7 +62,7 @@ async def open_host(
 
     return await ReplicaHost.open(
         env, config.options, config.dir, uuid, transport, clock, open_machine, metrics=metrics,
-        members=members,
+        on_change=lambda _: changed(), members=members,
     )  # fmt: skip
 
 

@@ -95,6 +95,11 @@ class GroupMember:
             await self._follow(group, None)
         self._env.tasks.spawn(self._run(group), "be a master")
 
+    def role_changed(self) -> None:
+        """Follow the role of this master's replica now: it may have changed."""
+        if self._state.leading is not None:
+            self._state.leading.role_changed()
+
     async def stop(self) -> None:
         """Stop leading and close the group; files stay as they are."""
         self._stopped = True

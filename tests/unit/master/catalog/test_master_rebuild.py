@@ -58,6 +58,49 @@ def create(name):
     )
 
 
+def following(scenario, shared):
+    """Return the started leadership of master m1, which nobody else tells about elections."""
+    leading = MasterLeadership(
+        scenario.env,
+        lambda: Rows(shared),
+        lambda: scenario.status("m1"),
+        TServers(5_000_000),
+        Options(order_interval_ms=500, order_timeout_ms=1000, orders_per_server=4),
+        CoordinatorContext(HybridClock(scenario.env.clock), list),
+    )
+    leading.start()
+    return leading
+
+
+def test_change_of_role_is_followed_at_once_and_lost_notice_within_heartbeat_interval():
+    async def main(loop):
+        async def led_ms():
+            for passed_ms in range(2000):
+                if leading.current() is not None:
+                    return passed_ms
+                await scenario.env.tasks.sleep_ms(1)
+            raise AssertionError("it does not lead")
+
+        scenario, shared = Scenario(loop), Shared()
+        leading = following(scenario, shared)
+        found = []
+        for told in (False, True):
+            await scenario.env.tasks.sleep_ms(1300)
+            assert leading.current() is None
+            scenario.elect("m1")
+            if told:
+                leading.role_changed()
+            found.append(await led_ms())
+            scenario.elect("m2")
+            leading.current()
+        leading.stop()
+        return found
+
+    unnoticed_ms, noticed_ms = run(main)
+    assert 40 < unnoticed_ms <= 500
+    assert noticed_ms <= 5
+
+
 def test_catalog_reload_waits_for_earlier_operations_that_may_be_proposed():
     """A proposal may wait for a transfer that fails; its batch is then on disk, and not in memory."""
 
@@ -68,16 +111,7 @@ def test_catalog_reload_waits_for_earlier_operations_that_may_be_proposed():
 
         scenario, shared = Scenario(loop), Shared()
         scenario.elect("m1")
-        options = Options(order_interval_ms=500, order_timeout_ms=1000, orders_per_server=4)
-        leading = MasterLeadership(
-            scenario.env,
-            lambda: Rows(shared),
-            lambda: scenario.status("m1"),
-            TServers(5_000_000),
-            options,
-            CoordinatorContext(HybridClock(scenario.env.clock), list),
-        )
-        leading.start()
+        leading = following(scenario, shared)
         await scenario.env.tasks.sleep_ms(200)
         term = leading.require()
         release = shared.held["held"] = asyncio.Event()

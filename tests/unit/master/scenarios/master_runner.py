@@ -128,6 +128,8 @@ class Scenario(DdlCommands):
     def elect(self, name: str) -> None:
         self.leader = name
         self.term += name != "none"
+        for master in self.masters.values():
+            master.leading.role_changed()
 
     def status(self, name: str) -> ReplicaStatus:
         members = tuple(Member(ServerUuid(m), f"{m}:2", f"{m}:1") for m in MASTERS)

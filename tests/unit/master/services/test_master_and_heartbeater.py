@@ -24,7 +24,7 @@ class Reporting:
         self.leaders = {ONE: "a", TWO: "a"}
         reporter = Reporter(lambda: server_info("a"), self.tablets, AsyncMock())
         self.masters = [f"{m}:1" for m in MASTERS]
-        self.heartbeater = Heartbeater(scenario.env, lambda: self.masters, reporter, 500)
+        self.heartbeater = Heartbeater(scenario.env, lambda: self.masters, reporter, 500, 5000)
         self.heartbeater.start()
 
     def tablets(self, wanted):
@@ -66,13 +66,15 @@ BOTH = (True, [ONE, TWO])
 @pytest.mark.row("S0.21", "S0.25", "S0.27")
 def test_every_master_gets_full_report_at_start_and_nothing_twice():
     async def work(scenario, server):
-        return await server.pass_ms(1600)
+        return await server.pass_ms(3600)
 
     received = reports_of(work)
     assert {m: reports[0] for m, reports in received.items()} == dict.fromkeys(MASTERS, BOTH)
-    assert {m: reports[1:] for m, reports in received.items()} == dict.fromkeys(
-        MASTERS, [NOTHING] * 3
-    )
+    assert {m: reports[1:] for m, reports in received.items()} == {
+        "m1": [NOTHING] * 7,
+        "m2": [NOTHING],
+        "m3": [NOTHING],
+    }, "masters that follow get a heartbeat every two seconds"
 
 
 @pytest.mark.row("S0.26", "S0.27")
@@ -126,9 +128,31 @@ def test_report_with_lost_answer_is_sent_again():
 
     lost, later = reports_of(work)
     assert lost["m1"] == [(False, [TWO])] * len(lost["m1"])
-    assert lost["m3"] == [(False, [TWO])], "a follower gets the change with its next heartbeat"
+    assert lost["m3"][0] == (False, [TWO]), "all get the change when the leader does not answer"
     assert later["m1"][0] == (False, [TWO])
     assert later["m1"][1:] == [NOTHING] * (len(later["m1"]) - 1)
+
+
+def test_masters_that_follow_get_heartbeats_as_often_as_leader_while_it_does_not_answer():
+    async def work(scenario, server):
+        await server.pass_ms(4100)
+        scenario.unanswered = ["m1"]
+        first = await server.pass_ms(700)
+        return first, await server.pass_ms(3000)
+
+    first, then = reports_of(work)
+    assert first["m2"], "all are asked as soon as the leader's answer is missing"
+    assert len(then["m2"]) >= 5
+
+
+@pytest.mark.row("S0.24")
+def test_new_leader_is_found_at_next_heartbeat_to_its_predecessor():
+    async def work(scenario, server):
+        await server.pass_ms(4100)
+        scenario.elect("m3")
+        return await server.pass_ms(1200)
+
+    assert BOTH in reports_of(work)["m3"]
 
 
 @pytest.mark.row("S0.36", "S0.84")

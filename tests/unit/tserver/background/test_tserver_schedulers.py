@@ -126,6 +126,14 @@ class Server:
         return " ".join(self.events).replace("merge ", "").replace("flush ", "").split()[1:-1]
 
 
+def test_memory_is_checked_often_only_while_much_of_it_is_used():
+    pauses = []
+    for used in (10, 240, 260, 900):
+        server: Any = Server(a={"memory": used})
+        pauses.append(FlushScheduler(server, server, OPTIONS, ()).pause_ms())
+    assert pauses == [500, 500, 100, 100]
+
+
 @pytest.mark.row("A16")
 def test_best_compaction_of_all_tablets_is_chosen_first():
     server = Server(a={"merges": [1]}, b={"merges": [5, 0.5]}, c={"merges": [3]}, d={})

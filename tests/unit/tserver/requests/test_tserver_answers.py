@@ -124,7 +124,7 @@ def test_heartbeats_continue_when_their_content_cannot_be_saved():
             raise OSError(28, "no space left on device")
 
         reporter = Reporter(pb.ServerInfoResponse, lambda only: [], on_response)
-        Heartbeater(env, lambda: ["m:1"], reporter, interval_ms=1).start()
+        Heartbeater(env, lambda: ["m:1"], reporter, interval_ms=1, unresponsive_ms=10).start()
         for _ in range(3):
             await env.rpc.heartbeats.get()  # type: ignore[attr-defined]
 
