@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -172,6 +173,15 @@ def test_files_that_cannot_be_imported_are_refused(tmp_path):
     (tmp_path / "empty" / "c.csv").write_text("k\n1\n")
     with pytest.raises(InvalidArgument, match="several formats"):
         list_files(str(tmp_path / "empty"))
+
+
+def test_file_whose_name_is_no_text_is_refused_before_the_job(tmp_path):
+    (tmp_path / "a.csv").write_text("k\n1\n")
+    (tmp_path / os.fsdecode(b"b\xff.csv")).write_text("k\n2\n")
+    with pytest.raises(InvalidArgument, match="is no UTF-8 text; rename the file") as refused:
+        list_files(str(tmp_path))
+    assert refused.value.message.isascii(), "it can be printed"
+    assert len(list_files(str(tmp_path / "a*.csv"))) == 1
 
 
 def test_two_exports_do_not_write_to_one_folder(tmp_path):

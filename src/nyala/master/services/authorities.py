@@ -20,6 +20,7 @@ from nyala.master.services.tables import MasterContext
 from nyala.master.tservers import TServers
 from nyala.security.authorities import bundle
 from nyala.security.authorities.bundle import Successor
+from nyala.security.authorities.keyring import Keyring
 from nyala.security.identity import CALLER, PeerIdentity
 from nyala.security.principal import AccessRole
 from nyala.security.revocation import Revocations
@@ -143,34 +144,10 @@ class AuthoritiesService:
         keys = self._config.keys
         assert keys is not None
         await self._context.env.tasks.run(Lane.DISK, keys.add, made.authority.key)
-        await self._spread(made, before.certificate_pem)
+        await _spread(self._context, keys, made, before.certificate_pem)
         wanted = authorities.begin(before, made, self._context.env.clock.wall_us(), _caller_name())
         await self._context.require_leading().run(wanted, term)
         return pb.RotateAuthorityResponse(certificate=made.authority.certificate_pem)
-
-    async def _spread(self, made: Successor, before: bytes) -> None:
-        """Send the key of a new authority to the other masters, before anything depends on it.
-
-        Raises:
-            Unavailable: a majority does not have it.
-        """
-        keys, own = self._config.keys, self._context.info().uuid
-        assert keys is not None
-        masters = [m for m in self._context.status().consensus.members if m.voter]
-        errors, have = [], 0
-        trusted = [before, made.authority.certificate_pem]
-        for master in masters:
-            try:
-                if master.uuid != own:
-                    await send_key(self._context.env, keys, master.address, trusted, [made.link])
-                have += 1
-            except NyalaError as err:
-                errors.append(f"{master.address}: {err.message}")
-        if 2 * have <= len(masters):
-            raise Unavailable(
-                "the key of the new authority has not reached a majority of the masters "
-                f"({'; '.join(errors)}); nothing was changed"
-            )
 
     async def retire(self, request: pb.RetireAuthorityRequest) -> pb.RetireAuthorityResponse:
         """Retire the old authority; durable on return.
@@ -274,6 +251,36 @@ class AuthoritiesService:
 
     def _now_us(self) -> int:
         return self._context.env.clock.monotonic_us()
+
+
+async def _spread(context: MasterContext, keys: Keyring, made: Successor, before: bytes) -> None:
+    """Send the key of a new authority to the other masters, before anything depends on it.
+
+    Args:
+        context: of this master.
+        keys: keys of authorities of this master.
+        made: the new authority.
+        before: certificate of the one that it replaces.
+
+    Raises:
+        Unavailable: a majority does not have it.
+    """
+    own = context.info().uuid
+    masters = [m for m in context.status().consensus.members if m.voter]
+    errors, have = [], 0
+    trusted = [before, made.authority.certificate_pem]
+    for master in masters:
+        try:
+            if master.uuid != own:
+                await send_key(context.env, keys, master.address, trusted, [made.link])
+            have += 1
+        except NyalaError as err:
+            errors.append(f"{master.address}: {err.message}")
+    if 2 * have <= len(masters):
+        raise Unavailable(
+            "the key of the new authority has not reached a majority of the masters "
+            f"({'; '.join(errors)}); nothing was changed"
+        )
 
 
 def _user() -> PeerIdentity:

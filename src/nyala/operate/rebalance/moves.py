@@ -22,6 +22,8 @@ KNOWN_MS, POLL_MS = 30_000, 100
 """Time for the leader master to learn of a move, and between two questions."""
 ATTEMPTS = 3
 """Failed moves of a tablet, or to a server, after which it is left alone."""
+LOOKS, LOOK_PAUSE_MS = 10, 3_000
+"""Number of times that a run looks for a server that does not answer, and the pause between them."""
 LEADER_ROUNDS = 3
 """Maximum number of times that leaders are spread: others may transfer leadership too."""
 Notify = Callable[[str], None]
@@ -214,6 +216,7 @@ class Rebalance:
     done: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     _failures: Counter[str] = field(default_factory=Counter)
+    _begun: bool = False
 
     def __post_init__(self) -> None:
         if self.moves_per_server < 1:
@@ -236,6 +239,14 @@ class Rebalance:
         return RebalanceResult(self.done, failed, waiting, seen.loads())
 
     async def _look(self) -> Seen:
+        """Look at the cluster. During a run a server that is busy with copies may not answer for a moment."""
+        for _ in range(LOOKS - 1 if self._begun else 0):
+            try:
+                return await look(self.core, self.tables)
+            except Unavailable as err:
+                self.notify(f"waiting: {err.message}")
+                await self.core.env.tasks.sleep_ms(LOOK_PAUSE_MS)
+        self._begun = True
         return await look(self.core, self.tables)
 
     def _batch(self, seen: Seen) -> list[Move]:

@@ -220,9 +220,13 @@ class Applier:
         return (yield from self._prepares.apply_in_steps(operations))
 
     def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
-        """Lane APPLY: prepare a flush up to the last applied entry, with the sessions at that point."""
+        """Lane APPLY: prepare a flush up to the last applied entry, with the sessions at that point.
+
+        None: nothing is to be written. A machine may have memory that it frees without writing anything.
+        """
         at = self._position
-        if self._between_points or at.op == self.machine.flush_point.op:
+        has_all = at.op == self.machine.flush_point.op
+        if self._between_points or (has_all and not self.machine.unflushed_bytes()):
             return None
         return self.machine.prepare_flush(FlushPoint(at.op, at.stamp, self.sessions.dump()))
 

@@ -155,6 +155,8 @@ class Flusher:
         # Also if nothing was flushed: another attempt would not flush more.
         self._refused = 0
         self._log_bytes -= self._log_bytes_at_start
+        if not done:
+            self.count()  # memory may be free all the same
         return done
 
     def applied(self, entries: Sequence[Entry]) -> None:

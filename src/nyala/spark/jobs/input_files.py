@@ -95,6 +95,14 @@ def _paths(path: str) -> list[Path]:
 
 
 def _file(path: Path, format: str, delimiter: str) -> InputFile:
+    try:
+        str(path).encode()
+    except (
+        UnicodeEncodeError
+    ) as err:  # Spark cannot pass on an error with this name, nor a report of bad lines
+        raise InvalidArgument(
+            f"the name of file {str(path)!r} is no UTF-8 text; rename the file, or name a pattern without it"
+        ) from err
     kind = format or _ENDINGS.get(path.suffix.lower(), "")
     if not kind:
         raise InvalidArgument(

@@ -125,7 +125,10 @@ class Maintenance:
 
     def prepare_flush(self, flush_point: LogPoint) -> Build | None:
         """Fix a flush point; None when the files have it already, or a flush or compaction is running."""
-        if self._busy or flush_point.op == self.manifest.flush_point.op:
+        if self._busy:
+            return None
+        if flush_point.op == self.manifest.flush_point.op:
+            self._store.stages.drop_built()
             return None
         first = self._next_file
         work = flush.Flush(self._place, self._store, self.manifest, flush_point, self._number)

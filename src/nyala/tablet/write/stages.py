@@ -341,11 +341,11 @@ class Stages:
             batch.payload, batch.place = None, (file, section)
         left = self.unflushed()
         self.memory_bytes = sum(b.size_bytes + OVERHEAD_BYTES for b in left)
-        self._drop_built()
+        self.drop_built()
         every = sum(s.size_bytes for s in self.stages.values())
         self.file_bytes = every - sum(b.size_bytes for b in left)
 
-    def _drop_built(self) -> None:
+    def drop_built(self) -> None:
         """Drop the built rows that a flush has left before; the others stay until the next one."""
         self.built_bytes = 0
         for stage in self.stages.values():

@@ -17,14 +17,19 @@ class Cluster:
     """Replicas of tablets, one each; moves to the server `full` fail."""
 
     def __init__(self, servers, tablets):
-        self.servers, self.where, self.tried = servers, tablets, []
-        self.env = SimpleNamespace(clock=SystemClock())
+        self.servers, self.where, self.tried, self.silent = servers, tablets, [], []
+        self.env = SimpleNamespace(clock=SystemClock(), tasks=self)
         self.masters = self
 
     async def call(self, *_args, **_kw):
         return pb.TabletLocationsResponse()
 
+    async def sleep_ms(self, _ms):
+        """Return at once."""
+
     async def look(self, _core, _tables):
+        if self.silent and self.silent.pop(0):
+            raise Unavailable("tablet server s2 does not answer")
         placed = {t: PlacedTablet(t, "t", (s,), s) for t, s in self.where.items()}
         return Seen(Placement(dict.fromkeys(self.servers, ""), placed), (), {}, {})
 
@@ -54,3 +59,17 @@ def test_server_to_which_moves_fail_is_left_alone_and_the_others_are_made_even(c
     assert len(result.moves) == 6
     assert result.failed
     assert all("no space left" in text for text in result.failed)
+
+
+def test_run_goes_on_when_a_server_does_not_answer_for_a_moment(cluster):
+    cluster.servers, cluster.silent = ["s1", "s2"], [False, True, True, False]
+    asyncio.run(Rebalance(cluster, leaders=False).run())
+    assert sorted(cluster.where.values()) == ["s1"] * 6 + ["s2"] * 6
+
+
+@pytest.mark.parametrize("silent", [[True], [False] + [True] * 20])
+def test_run_ends_when_a_server_does_not_answer_at_its_begin_or_any_more(cluster, silent):
+    cluster.silent = silent
+    with pytest.raises(Unavailable, match="does not answer"):
+        asyncio.run(Rebalance(cluster, leaders=False).run())
+    assert len(cluster.silent) in (0, 10)

@@ -136,6 +136,17 @@ def test_second_flush_drops_built_rows_and_the_commit_has_all_the_same(driver, t
     assert {k: a for k, (a, _) in rows(driver).items()} == {1: 1, 2: 2, 3: 2, 9: 9}
 
 
+def test_second_flush_frees_built_rows_though_nothing_was_applied_since(driver, txns):
+    """Memory that no flush frees would keep writes to all tablets of the server waiting."""
+    txns.upsert(T1, 1, 2, a=1)
+    assert driver.flush()
+    assert driver.tablet.unflushed_bytes() > 0
+    assert not driver.flush(), "there is nothing to write"
+    assert driver.tablet.unflushed_bytes() == 0
+    txns.commit(T1)
+    assert sorted(rows(driver)) == [1, 2]
+
+
 def test_batch_that_comes_late_is_applied_at_its_place(driver, txns):
     for number, key in ((1, 1), (3, 3), (0, 0), (2, 2)):
         batches = txns.parts.setdefault(T1, {}).setdefault("a", [])
