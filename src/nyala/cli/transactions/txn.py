@@ -92,8 +92,8 @@ def abort(transaction: Id, masters: MastersOption = "") -> None:
         return
     moment = to_datetime(before).isoformat(timespec="milliseconds")
     say(
-        f"transaction {found} has ended: it was not committed after {moment} (hybrid time {before}), and cannot "
-        "be any more; whether it was before is not known, as the decisions up to that time are removed"
+        f"transaction {found} has ended: it was not committed after {moment} (hybrid time {before}), and "
+        "cannot be any more; whether it was before is not known, as the decisions up to that time are removed"
     )
 
 
