@@ -46,8 +46,8 @@ def _batch() -> pa.RecordBatch:
 class StubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Gives one batch each time it is started."""
 
-    def __init__(self, count: int, parts: int) -> None:
-        self._count, self._parts = count, parts
+    def __init__(self, count: int, parts: int, size: int) -> None:
+        self._count, self._parts, self._size = count, parts, size
         self._end: dict[str, Any] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -68,8 +68,8 @@ class StubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         left = partition.value
         while left > 0:
-            yield _batch().slice(0, left)
-            left -= BATCH_ROWS
+            yield _batch().slice(0, min(left, self._size))
+            left -= self._size
 
 
 @dataclass
@@ -90,7 +90,7 @@ class StubStreamWriter(DataSourceStreamArrowWriter):
 
 
 class StubStream(DataSource):
-    """`format("stub_stream")`: options `rows`, `parts` of its source."""
+    """`format("stub_stream")`: options `rows`, `parts`, `size` (of a record batch) of its source."""
 
     @classmethod
     def name(cls) -> str:
@@ -100,7 +100,9 @@ class StubStream(DataSource):
         return from_arrow_schema(SCHEMA)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StubStreamReader(int(self.options["rows"]), int(self.options.get("parts", "8")))
+        size = int(self.options.get("size", BATCH_ROWS))
+        parts = int(self.options.get("parts", "8"))
+        return StubStreamReader(int(self.options["rows"]), parts, size)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         return StubStreamWriter()
