@@ -68,7 +68,7 @@ class Alone:
         return len(self.payloads) * 1000
 
 
-class _Nobody:
+class Nobody:
     def enqueue(self, actions: Sequence[Action]) -> None:
         """Do nothing: no orders are sent."""
 
@@ -84,7 +84,7 @@ class Large:
             client_id=bytes(16), timeout_ms=TIMEOUT_MS, max_batch_bytes=BATCH_BYTES,
         )  # fmt: skip
         self.rng = Random(7)
-        self.infos = [_info(f"{self.rng.getrandbits(128):032x}", n) for n in range(SERVERS)]
+        self.infos = [server_info(f"{self.rng.getrandbits(128):032x}", n) for n in range(SERVERS)]
         self.catalog = Catalog()
         self.servers = TServers(1 << 60)
         self.now_us = 0
@@ -92,7 +92,7 @@ class Large:
     @property
     def memory(self) -> LeaderMemory:
         """Return the context of operations."""
-        return LeaderMemory(TERM, self.catalog, self.rows, _Nobody(), Locks(), lambda: None)
+        return LeaderMemory(TERM, self.catalog, self.rows, Nobody(), Locks(), lambda: None)
 
     async def create(self, name: str, tablets: int) -> int:
         """Create a table; return the bytes of its batch."""
@@ -151,7 +151,7 @@ def heartbeat(
     return pb.HeartbeatRequest(server=info, full=full, report_sequence=1, tablets=tablets)
 
 
-def _info(uuid: str, number: int) -> pb.ServerInfoResponse:
+def server_info(uuid: str, number: int) -> pb.ServerInfoResponse:
     return pb.ServerInfoResponse(
         uuid=uuid, role="tserver", incarnation=1, address=f"10.0.0.{number}:7050",
         peer_address=f"10.0.0.{number}:9050", web_address=f"10.0.0.{number}:8050",

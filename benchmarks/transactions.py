@@ -4,6 +4,7 @@
 transactions after which the masters' catalog is measured.
 """
 
+import asyncio
 import random
 import statistics
 import threading
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 import nyala
-from benchmarks import transaction_jobs
+from benchmarks import transaction_catalog, transaction_jobs
 from benchmarks.report import Report, disk_bytes
 from nyala.client.client import Client
 from nyala.client.table import Table
@@ -22,6 +23,7 @@ from nyala.testing import MiniCluster
 
 ROWS, DECISIONS = 2_000_000, 10_000
 QUICK_ROWS, QUICK_DECISIONS = 40_000, 300
+CATALOG, QUICK_CATALOG = transaction_catalog.DECISIONS, 3_000
 TABLETS, ROOM = 8, 1 << 40
 """Number of tablets, each a range of `ROOM` keys."""
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("text", pa.string())])
@@ -224,5 +226,6 @@ def run(quick: bool = False, rows: int = 0, decisions: int = 0) -> Report:
         _waits(report, cluster.masters, client, table, tries)
         _large(report, cluster.masters, client, table, count)
         _catalog(report, cluster, client, table, decided)
+        asyncio.run(transaction_catalog.measure(report, QUICK_CATALOG if quick else CATALOG))
         transaction_jobs.measure(report, client, cluster.masters, count)
     return report

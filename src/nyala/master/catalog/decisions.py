@@ -3,6 +3,9 @@
 docs/internals/transactions.md has the rules by letter. Keys are not held in memory: see `sys_catalog.find`.
 """
 
+from collections.abc import Container
+from heapq import heappop, heappush
+
 from nyala.common.errors import Corrupt
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import (
@@ -24,13 +27,16 @@ class Decisions:
         rows: by transaction, about in the order of their commit times; read only.
         aborted: transactions that an operator has aborted, with the times of that; read only.
         marks: read only.
+        latest: greatest commit time so far.
     """
 
     def __init__(self) -> None:
         self.rows: dict[bytes, cat.DecisionRecord] = {}
         self.aborted: dict[bytes, int] = {}
         self.marks = cat.DecisionMarks()
+        self.latest = 0
         self._of_key: dict[str, dict[bytes, None]] = {}
+        self._times: list[tuple[int, bytes]] = []  # a heap; rows that were removed may be in it
 
     def publish(self, plan: CatalogPlan) -> None:
         """Take over what a replicated plan has of decisions."""
@@ -58,11 +64,29 @@ class Decisions:
         """Return the decisions with a key of this name."""
         return [self.rows[t] for t in self._of_key.get(name, ())]
 
+    def earliest(self, without: Container[bytes]) -> int | None:
+        """Return the least commit time of the rows but for some; None: there is no other row.
+
+        Args:
+            without: transactions that are left out.
+        """
+        times, passed = self._times, []
+        while times and (times[0][1] not in self.rows or times[0][1] in without):
+            at, transaction = heappop(times)
+            if transaction in self.rows:
+                passed.append((at, transaction))
+        found = times[0][0] if times else None
+        for entry in passed:  # their removal may fail
+            heappush(times, entry)
+        return found
+
     def _put(self, record: cat.DecisionRecord) -> None:
         if record.aborted:
             self.aborted[record.transaction] = record.at
             return
         self.rows[record.transaction] = record
+        self.latest = max(self.latest, record.at)
+        heappush(self._times, (record.at, record.transaction))
         if record.HasField("key"):
             self._of_key.setdefault(record.key.name, {})[record.transaction] = None
 

@@ -106,7 +106,7 @@ class DecisionUpkeep:
         if not old and not ended and not _gained(catalog, marks.resolved):
             return CatalogPlan()
         if old:
-            left = (r.at for t, r in decisions.rows.items() if t not in old)
+            left = [t for t in (decisions.earliest(old),) if t is not None]
             marks.settled = max(marks.settled, min([*coming, until, *left]) - 1)
             marks.removed = max(marks.removed, *(decisions.rows[t].at for t in old))
         if ended:
@@ -148,4 +148,6 @@ def _gained(catalog: Catalog, resolved: int) -> bool:
     """Return whether a higher mark `resolved` spares the next leader the resolves of some decision."""
     decisions = catalog.decisions
     before = decisions.marks.resolved
+    if decisions.latest <= before:
+        return False
     return any(before < r.at <= resolved for r in reversed(decisions.rows.values()))
