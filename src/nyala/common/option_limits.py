@@ -211,7 +211,9 @@ LIMITS: Mapping[str, msgspec.Meta] = {
     ),
     # ---- servers
     "server_heartbeat_ms": _number(
-        10, 60_000, "Interval of a tablet server's reports to every master."
+        10,
+        60_000,
+        "Interval of a tablet server's reports to the leader master; to the others a quarter as often.",
     ),
     "tserver_unresponsive_ms": _number(
         100, 3_600_000, "Silence after which a tablet server counts as dead."

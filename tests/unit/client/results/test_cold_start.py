@@ -1,4 +1,4 @@
-"""Modules that a program loads which connects and looks rows up: nothing heavy that it does not use."""
+"""Modules that a program loads which connects, looks rows up and writes: nothing heavy without use."""
 
 import subprocess
 import sys
@@ -32,6 +32,34 @@ def test_connection_loads_neither_pandas_nor_metrics():
 def test_frames_of_program_that_imported_pandas_first_are_recognised():
     arrow = "import pyarrow as pa\nassert pa.array(pandas.Series([None, 1])).null_count == 1"
     assert needless_after(f"import pandas\n{REFUSED}\n{arrow}") == "['pandas']"
+
+
+CONVERT = """
+import pyarrow as pa
+from nyala.common.batches import to_batches
+from nyala.common.ids import ColumnId
+from nyala.common.schema import Column, Schema
+
+schema = Schema((Column(ColumnId(1), "k", pa.int64(), False),), (ColumnId(1),))
+for rows in ([{"k": 1}], [{"k": k} for k in range(100)]):
+    to_batches(to_batches(rows, schema)[0], schema)
+"""
+
+
+def test_first_conversion_of_dicts_and_batches_loads_no_pandas():
+    assert needless_after(CONVERT) == "[]"
+
+
+@pytest.mark.full
+def test_frames_of_program_that_imports_pandas_after_a_conversion_are_recognised():
+    code = """
+import pandas
+
+assert pa.array(pandas.Series([None, 1])).null_count == 1
+assert to_batches(pandas.DataFrame({"k": [7]}), schema)[0].column(0).to_pylist() == [7]
+assert importlib.resources.files("pandas").is_dir()
+"""
+    assert needless_after(f"import importlib.resources\n{CONVERT}{code}") == "['pandas']"
 
 
 @pytest.mark.full

@@ -59,7 +59,7 @@ def create(name):
 
 
 def following(scenario, shared):
-    """Return the started leadership of master m1, which nobody else tells about elections."""
+    """Return the started leadership of master m1, which gets no notice of elections."""
     leading = MasterLeadership(
         scenario.env,
         lambda: Rows(shared),
