@@ -133,9 +133,10 @@ def _is_ending(tablet: FoundTablet, retired: Sequence[FoundTablet]) -> bool:
     A tablet of a range that was added again in the same place was created with a later version.
     """
     return any(
-        t.partition.range == tablet.partition.range and t.retired_by > tablet.created_with
+        t.partition.range == tablet.partition.range
+        and t.retired_by
+        and not _has_followed(tablet, t.retired_by)
         for t in retired
-        if t.retired_by and not _has_followed(tablet, t.retired_by)
     )
 
 

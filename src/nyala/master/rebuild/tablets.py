@@ -72,12 +72,6 @@ class FoundTablet:
         return sum(m.voter for m in self.consensus.members)
 
     @property
-    def created_with(self) -> int:
-        """Version of the table's ranges with which it was created; 0: the first ones."""
-        ranges = self.definition.ranges
-        return ranges[0].version if ranges and not ranges[0].at else 0
-
-    @property
     def retired_by(self) -> int:
         """Version of the table's ranges that dropped its range; 0: none did."""
         return next((r.version for r in self.definition.ranges if r.at == self.retired_at > 0), 0)
