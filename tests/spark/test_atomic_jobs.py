@@ -102,6 +102,7 @@ def test_repeated_tasks_take_effect_once_whatever_their_order(spark, table, save
     assert table.changes(before, net=False).to_arrow().num_rows == 2_000
 
 
+@pytest.mark.row("W2")
 @pytest.mark.full
 def test_job_with_an_id_takes_effect_once(spark, table, save, client):
     save(numbered(spark, 10, "first"), job_id=f"job of {table.name}")

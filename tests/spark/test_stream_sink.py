@@ -93,6 +93,7 @@ def test_job_cannot_have_the_name_of_a_stream(cluster, client, table):
         AtomicWriter(options)
 
 
+@pytest.mark.row("W2")
 def test_batches_are_never_skipped(cluster, client, table):
     query = Query(cluster, client, table, table.name, "q1")
     with pytest.raises(InvalidArgument, match=r"batch 3 of stream .* follows batch -1"):

@@ -52,6 +52,15 @@ def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
     )
 
 
+def definition(replica: Replica) -> pb.TabletDefinition | None:
+    """Return what a replica knows of its table; None: it has no data, or cannot be used."""
+    try:
+        machine = registry.with_data(replica.machine)
+    except (Unavailable, NotFound):
+        return None
+    return None if machine is None else registry.kind_of_machine(machine).known(machine)
+
+
 def status(replica: Replica) -> pb.TabletStatus:
     """Return the full status of a replica."""
     found, machine = replica.status(), _machine(replica)

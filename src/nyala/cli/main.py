@@ -30,6 +30,7 @@ from nyala.cli.backups import backup, restore
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
+from nyala.cli.recovery import master_rebuild
 from nyala.cli.security import audit, ca, cert, grants, join, login, token, user, web
 from nyala.cli.suggest import Tree
 from nyala.cli.transactions import txn
@@ -68,6 +69,7 @@ app.command("restore")(restore.restore)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)
+master_rebuild.register(servers.master)
 app.add_typer(servers.master, name="master")
 tservers.register(servers.tserver)
 join.register(servers.tserver, servers.master)

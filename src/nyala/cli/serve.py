@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from nyala.admin.anchors_page import anchors_page
 from nyala.admin.auditing import Auditor
 from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
 from nyala.admin.certificates import CertificateUpkeep, join_port
@@ -37,6 +38,8 @@ from nyala.tserver.server import TabletServer
 from nyala.web.access import CheckPassword
 from nyala.web.pages import Listing
 from nyala.web.server import Facts, WebServer
+from nyala.web.targets import service_discovery
+from nyala.web.threads import threads_page
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import RpcLimits
 from nyala.wire.peers import PeerTransport
@@ -208,7 +211,7 @@ async def _serve(
         server.handlers(), network.listen_on(addresses.public), limits,
         RpcMetrics(env.clock, metrics.registry), credentials, audit, server.find_table,
     )  # fmt: skip
-    facts = server_facts(role, server, addresses, metrics)
+    facts = server_facts(role, server, addresses, metrics, secure=credentials is not None)
     web = _web(facts, network, addresses.web, check)
     closing: list[Callable[[], Coroutine[Any, Any, object]]] = [rpc.close, env.tasks.close]
     try:
@@ -290,7 +293,12 @@ async def _wait_for_stop(server: ServerProcess) -> None:
 
 
 def server_facts(
-    role: str, server: ServerProcess, addresses: ListenAddresses, metrics: Metrics
+    role: str,
+    server: ServerProcess,
+    addresses: ListenAddresses,
+    metrics: Metrics,
+    *,
+    secure: bool = False,
 ) -> Facts:
     """Return the content of the web pages of a server.
 
@@ -299,6 +307,7 @@ def server_facts(
         server: the server.
         addresses: where it listens.
         metrics: metrics of the server.
+        secure: the web ports of the cluster serve HTTPS.
     """
 
     def unavailable_reason() -> str | None:
@@ -324,11 +333,19 @@ def server_facts(
         }
 
     listings: dict[str, Callable[[], Listing]] = {}
+    documents: dict[str, Callable[[], object]] = {}
     if isinstance(server, TabletServer):
         listings["/tablets"] = server.tablets_page
         listings["/servers"] = server.master_responses.page
     elif isinstance(server, Master):
         listings |= server.pages()
+        master = server
+        documents["/prometheus-sd"] = lambda: service_discovery(
+            master.cluster_id, master.targets(), secure=secure
+        )
+    listings |= {"/threads": threads_page, "/anchors": lambda: anchors_page(server.host)}
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}
     title = f"nyala {role} {addresses.public}"
-    return Facts(title, unavailable_reason, values, lambda: links, metrics.registry, listings)
+    return Facts(
+        title, unavailable_reason, values, lambda: links, metrics.registry, listings, documents
+    )

@@ -63,6 +63,13 @@ class JournalKind:
             options={LIMIT_OPTION: str(info.limit_bytes)},
         )
 
+    def known(self, machine: StateMachine) -> pb.TabletDefinition:
+        """Return what a journal knows of its definition."""
+        found = self.describe(machine)
+        schema = pb.Schema(version=found.version)
+        spec = pb.TableSpec(name=found.name, schema=schema, options=found.options, kind=self.number)
+        return pb.TabletDefinition(spec=spec)
+
     def definition(self, machine: StateMachine, order: pb.AlterTabletRequest) -> bytes | None:
         """Return the operation that gives a journal the order's name and limit."""
         assert isinstance(machine, JournalMachine), machine

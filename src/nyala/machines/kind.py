@@ -111,6 +111,10 @@ class MachineKind(Protocol):
         """Return what is reported of a machine of this kind."""
         ...
 
+    def known(self, machine: StateMachine) -> pb.TabletDefinition:
+        """Return what a machine knows of its table and of transactions, from which a catalog is rebuilt."""
+        ...
+
     def definition(self, machine: StateMachine, order: pb.AlterTabletRequest) -> bytes | None:
         """Return the operation that makes a machine what the masters define; None: it is that, or newer.
 

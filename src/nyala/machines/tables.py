@@ -75,6 +75,30 @@ class TableKind:
             options=info.options,
         )
 
+    def known(self, machine: StateMachine) -> pb.TabletDefinition:
+        """Return what a tablet knows of its table, and of transactions that are prepared or have ended."""
+        assert isinstance(machine, Tablet), machine
+        info = machine.info
+        spec = pb.TableSpec(
+            name=info.table_name,
+            schema=convert.schema_to_proto(info.schema),
+            partition=convert.partition_schema_to_proto(info.partition_schema),
+            options=info.options,
+            ranges_version=max((version for version, _ in info.ranges), default=0),
+            kind=self.number,
+        )
+        ended, prepared = dict(machine.stages.ended), machine.prepared
+        return pb.TabletDefinition(
+            spec=spec,
+            ranges=[pb.RangesChange(version=version, at=at) for version, at in info.ranges],
+            columns_from=max(info.columns_from, 0),
+            columns_unknown=info.columns_from == manifest.UNKNOWN,
+            transactions=[
+                *(pb.KnownTransaction(transaction=t, prepared=p.at) for t, p in prepared.items()),
+                *(pb.KnownTransaction(transaction=t, ended=at) for t, at in ended.items()),
+            ],
+        )
+
     def definition(self, machine: StateMachine, order: pb.AlterTabletRequest) -> bytes | None:
         """Return the operation that gives a tablet the order's schema and options."""
         assert isinstance(machine, Tablet), machine

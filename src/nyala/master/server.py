@@ -38,6 +38,7 @@ from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import Transport
 from nyala.security.tables.grants import TableRef
 from nyala.web.pages import Listing
+from nyala.web.targets import Target
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.tls.tables_of import How
 
@@ -212,6 +213,12 @@ class Master:
             "/operations": lambda: inspection.operations_page(term(), now_us()),
             "/masters": self._member.status.page,
         }
+
+    def targets(self) -> list[Target]:
+        """Return the web ports of the masters that answer and of the live tablet servers."""
+        live = self.tservers.alive(self._env.clock.monotonic_us())
+        found = [self.info(), *self._peers.registrations(), *(s.registration for s in live)]
+        return [Target(i.web_address, i.role, i.uuid, i.location) for i in found]
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration. Raises Unavailable before `start`."""

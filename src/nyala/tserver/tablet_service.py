@@ -83,7 +83,7 @@ class TabletService:
 
     async def list_tablets(self, request: pb.ListTabletsRequest) -> pb.ListTabletsResponse:
         """Return the status of the named replicas, or of all."""
-        found = self._tablets.statuses(list(request.tablet_ids))
+        found = self._tablets.statuses(list(request.tablet_ids), definitions=request.definitions)
         for tablet in found:
             for name, hold, left_ms in self._holds.of(TabletId(tablet.report.tablet_id)):
                 tablet.holds.add(name=name, at=hold.at, left_ms=left_ms)

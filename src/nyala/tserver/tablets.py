@@ -198,19 +198,24 @@ class Tablets:
             report.held_ms = self._holds.left_ms(replica.group, report.retired_at)
         return report
 
-    def statuses(self, only: Sequence[str]) -> list[pb.TabletStatus]:
+    def statuses(self, only: Sequence[str], *, definitions: bool = False) -> list[pb.TabletStatus]:
         """Return the full status of the named replicas, or of all.
+
+        Args:
+            only: ids of tablets; none: all.
+            definitions: also return what the replicas know of their tables.
 
         Raises:
             NotFound: a named replica is not on this server.
         """
-        if not only:
-            return [self._described(r) for r in self.host.all()]
-        return [self._described(self.host.get(TabletId(t))) for t in only]
+        replicas = [self.host.get(TabletId(t)) for t in only] if only else self.host.all()
+        return [self._described(r, definitions=definitions) for r in replicas]
 
-    def _described(self, replica: Replica) -> pb.TabletStatus:
+    def _described(self, replica: Replica, *, definitions: bool) -> pb.TabletStatus:
         status = replica_report.status(replica)
         status.report.health.extend(self._health.of(replica))
+        if definitions and (known := replica_report.definition(replica)) is not None:
+            status.definition.CopyFrom(known)
         return status
 
 

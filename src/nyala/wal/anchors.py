@@ -55,6 +55,10 @@ class Anchors:
         anchor = self._of.get(group)
         return anchor is not None and anchor.movable
 
+    def listed(self) -> dict[TabletId, Anchor]:
+        """Return all anchors, by group."""
+        return dict(self._of)
+
     def held(self) -> dict[TabletId, tuple[int, int]]:
         """Return, by group, the index range that is retained for other members: (first, own)."""
         return {g: (a.first, a.own) for g, a in self._of.items() if a.first < a.own}

@@ -245,6 +245,10 @@ class Wal:
         self._state.anchors.set(group, NOTHING)
         self._collector.unreadable.pop(group, None)
 
+    def anchors(self) -> dict[TabletId, Anchor]:
+        """Return the anchors of all groups; of one without an anchor all entries are retained."""
+        return self._state.anchors.listed()
+
     def held_bytes(self) -> dict[TabletId, int]:
         """Return, by group, the bytes retained for other members or for failed replicas."""
         return self._state.held_bytes()

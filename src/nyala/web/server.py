@@ -8,13 +8,14 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import uvicorn
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from nyala.common import addresses
@@ -27,6 +28,7 @@ from nyala.web.pages import STYLE, Listing, listing, overview
 HANDSHAKE_S = 5.0
 """Time, in seconds, for the TLS handshake of an accepted connection."""
 Page = Callable[[Request], Awaitable[Response]]
+T = TypeVar("T")
 
 _SECURITY = {
     "content-security-policy": (
@@ -50,6 +52,7 @@ class Facts:
         links: URL by text, to other pages and servers.
         registry: exposed by `/metrics`.
         listings: further pages by path.
+        documents: JSON by path, for other programs; raises as a listing.
     """
 
     title: str
@@ -58,6 +61,7 @@ class Facts:
     links: Callable[[], Mapping[str, str]]
     registry: CollectorRegistry
     listings: Mapping[str, Callable[[], Listing]] = field(default_factory=dict)
+    documents: Mapping[str, Callable[[], object]] = field(default_factory=dict)
 
 
 def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
@@ -73,7 +77,9 @@ def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
         return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
 
     async def metrics(request: Request) -> Response:
-        return Response(generate_latest(facts.registry), media_type=CONTENT_TYPE_LATEST)
+        names = request.query_params.getlist("name[]")
+        chosen = facts.registry.restricted_registry(names) if names else facts.registry
+        return Response(generate_latest(chosen), media_type=CONTENT_TYPE_LATEST)
 
     async def index(request: Request) -> Response:
         return HTMLResponse(
@@ -83,16 +89,20 @@ def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
     async def style(request: Request) -> Response:
         return Response(STYLE, media_type="text/css")
 
-    def of_listing(read: Callable[[], Listing]) -> Page:
+    def of(read: Callable[[], T], show: Callable[[T], Response]) -> Page:
         async def answer(request: Request) -> Response:
             try:
-                return HTMLResponse(listing(facts.title, read()))
+                return show(read())
             except NyalaError as err:  # not open yet
                 return PlainTextResponse(f"{err.message}\n", 503)
 
         return answer
 
-    pages = {path: of_listing(read) for path, read in facts.listings.items()}
+    def page_of(shown: Listing) -> Response:
+        return HTMLResponse(listing(facts.title, shown))
+
+    pages = {path: of(read, page_of) for path, read in facts.listings.items()}
+    pages |= {path: of(read, JSONResponse) for path, read in facts.documents.items()}
     pages |= {"/": index, "/healthz": healthz, "/metrics": metrics}
     routes = [Route(path, _answer(page, guard)) for path, page in pages.items()]
     routes.append(Route("/style.css", _answer(style, None)))

@@ -22,6 +22,7 @@ def check(backups, name, moments):
         backups.client.drop_table(copy)
 
 
+@pytest.mark.row("A22")
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_chain_restores_any_moment_of_a_random_history(backups, seed):

@@ -107,6 +107,7 @@ def test_crash_of_a_backup_at_any_step_leaves_the_former_chain(backups, monkeypa
     assert {p.name for p in found} == whole, "folders of unfinished backups are left"
 
 
+@pytest.mark.row("A22")
 @pytest.mark.full
 def test_restore_that_ended_early_begins_anew(backups):
     filled(backups)

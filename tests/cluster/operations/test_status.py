@@ -82,3 +82,19 @@ def test_states_and_roles_are_visible_everywhere(cluster):
             for name in others:
                 cluster.resume(name)
         wait_until(lambda: roles() == well, "all replicas run again")
+
+
+@pytest.mark.row("A18")
+def test_prometheus_and_pages_of_processes_are_served_by_real_servers(cluster):
+    masters = [n for n in cluster.names if n.startswith("master")]
+    expected = sorted(cluster.web_address(n) for n in cluster.names)
+
+    def listed(name):
+        found = json.loads(fetch(cluster.web_address(name), "/prometheus-sd"))
+        return sorted(one["targets"][0] for one in found)
+
+    for name in masters:
+        wait_until(lambda n=name: listed(n) == expected, f"{name} lists all servers")
+    for name in cluster.names:
+        assert "MainThread" in fetch(cluster.web_address(name), "/threads")
+        assert "anchors of the log" in fetch(cluster.web_address(name), "/anchors")

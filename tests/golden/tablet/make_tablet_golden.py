@@ -136,7 +136,7 @@ def make(directory: Path) -> None:
     result = transaction_ops.encode_result(TRANSACTION_RESULT)
     (directory / "transaction-result-v2.bin").write_bytes(result)
     stages_tablet(str(directory / "stages-v1"))
-    dropped_tablet(str(directory / "dropped-v1"))
+    dropped_tablet(str(directory / "dropped-v2"))
     host, ts = (SCHEMA.column(n).id for n in ("host", "ts"))
     parts = PartitionSchema((HashLevel((host,), 4, 77),), (ts,), (KeyRange(None, b"\x80"),))
     base = info(SCHEMA, compression="lz4", comment="golden")

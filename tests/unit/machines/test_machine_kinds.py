@@ -199,3 +199,18 @@ def test_kind_of_machine_is_known_without_its_report(kind, tmp_path, monkeypatch
         monkeypatch.setattr(type(each), "describe", describe)
     assert registry.kind_of_machine(machine) is kind
     machine.close()
+
+
+@KINDS
+def test_machine_knows_its_definition(kind, tmp_path):
+    machine = made(kind, str(tmp_path / "m"))
+    known = kind.known(machine)
+    asked = order(kind)
+    assert (known.spec.name, known.spec.kind) == ("n", kind.number)
+    assert known.spec.schema.columns == asked.schema.columns
+    assert known.spec.schema.version == asked.schema.version
+    assert not known.spec.replicas
+    if kind is registry.TABLE:
+        assert known.spec.partition == asked.partition_schema
+    else:
+        assert known.spec.options == {"journal_bytes": str(DEFAULT_LIMIT_BYTES)}

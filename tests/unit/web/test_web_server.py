@@ -2,15 +2,20 @@
 
 import asyncio
 import contextlib
+import json
+import threading
+from collections.abc import Callable
 
 import pytest
 import uvloop
 from prometheus_client import CollectorRegistry, Counter
 
 from nyala.common import addresses
-from nyala.common.errors import Forbidden, InvalidArgument
+from nyala.common.errors import Forbidden, InvalidArgument, Unavailable
 from nyala.web.pages import Listing, listing
 from nyala.web.server import Facts, WebServer
+from nyala.web.targets import Target, service_discovery
+from nyala.web.threads import threads_page
 
 
 class Process:
@@ -19,6 +24,7 @@ class Process:
     def __init__(self) -> None:
         self.unavailable_reason: str | None = None
         self.registry = CollectorRegistry()
+        self.documents: dict[str, Callable[[], object]] = {}
         Counter("nyala_things", "Things.", registry=self.registry).inc(3)
 
     def facts(self) -> Facts:
@@ -26,6 +32,7 @@ class Process:
             "nyala <tserver>", lambda: self.unavailable_reason,
             lambda: {"table": "<script>alert(1)</script>"},
             lambda: {"master": "http://127.0.0.1:8051/", "bad": "javascript:alert(1)"}, self.registry,
+            documents=self.documents,
         )  # fmt: skip
 
 
@@ -70,6 +77,76 @@ def test_metrics_are_those_of_the_registry_passed_in():
             assert "nyala_things_total 3.0" in body
 
     uvloop.run(scenario())
+
+
+@pytest.mark.row("A18")
+def test_metrics_are_filtered_by_name():
+    async def scenario():
+        process = Process()
+        Counter("nyala_others", "Others.", registry=process.registry).inc(5)
+        async with served(process) as address:
+            _, _, every = await fetch(address, "/metrics")
+            assert "nyala_things_total 3.0" in every
+            assert "nyala_others_total 5.0" in every
+            _, _, some = await fetch(address, "/metrics?name[]=nyala_others_total")
+            assert "nyala_others_total 5.0" in some
+            assert "nyala_things" not in some
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.row("A18")
+def test_prometheus_finds_all_servers_that_have_a_web_port():
+    async def scenario():
+        targets = [
+            Target("127.0.0.1:8050", "tserver", "t", "rack-1"), Target("", "tserver", "silent"),
+            Target("127.0.0.1:8051", "master", "m"),
+        ]  # fmt: skip
+        process = Process()
+        process.documents["/prometheus-sd"] = lambda: service_discovery("c", targets, secure=True)
+        process.documents["/early"] = not_open
+        async with served(process) as address:
+            status, head, body = await fetch(address, "/prometheus-sd")
+            assert (status, "application/json" in head) == (200, True)
+            master, tserver = json.loads(body)
+            assert (master["targets"], tserver["targets"]) == (
+                ["127.0.0.1:8051"],
+                ["127.0.0.1:8050"],
+            )
+            labels = {
+                "__scheme__": "https",
+                "__metrics_path__": "/metrics",
+                "job": "nyala",
+                "cluster": "c",
+            }
+            assert master["labels"] == labels | {"role": "master", "uuid": "m"}
+            assert tserver["labels"] == labels | {
+                "role": "tserver",
+                "uuid": "t",
+                "location": "rack-1",
+            }
+            assert (await fetch(address, "/early"))[::2] == (503, "not open\n")
+
+    uvloop.run(scenario())
+
+
+def not_open():
+    raise Unavailable("not open")
+
+
+@pytest.mark.row("A18")
+def test_page_of_threads_shows_where_each_of_them_is():
+    over = threading.Event()
+    waiting = threading.Thread(target=over.wait, name="waits <here>")
+    waiting.start()
+    try:
+        shown = listing("nyala", threads_page())
+    finally:
+        over.set()
+        waiting.join()
+    assert "waits &lt;here&gt;" in shown
+    assert "threading.py" in shown
+    assert "test_page_of_threads_shows_where_each_of_them_is" in shown
 
 
 def test_status_page_shows_and_escapes_values():

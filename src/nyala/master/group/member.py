@@ -82,7 +82,8 @@ class GroupMember:
         if opened.replaces and not opened.initialised:  # it would vote without its earlier votes
             raise InvalidArgument(
                 f"this master was given the uuid of a dead one, {opened.uuid}, and has no catalog: copy it "
-                "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it"
+                "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it; "
+                "if nyala master unsafe_rebuild was interrupted, empty the directory and repeat that command"
             )
         self._state.presence = await group.presence()
         if (config := group.config()) is not None and opened.initialised:

@@ -28,6 +28,8 @@ NAME = "MANIFEST"
 MAX_RANGES = 256
 """Maximum number of changes of ranges that a tablet keeps; beyond it the two oldest become one."""
 _BODY, _EXTRA, _RANGES, _STAGES, _DROPPED = 1, 2, 3, 4, 5
+UNKNOWN = -1
+"""Time of an alteration that an earlier release applied, which did not record it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class TabletInfo:
             first: what it was created with has stamp 0, and the newest `MAX_RANGES` are kept.
         retired_at: when its range was dropped: its rows end there; 0: it was not.
         dropped: dropped columns whose values can still be read, in the order of their drops.
+        columns_from: hybrid time of the last alteration here of the columns that reads see, by their names,
+            their order or their nullability; 0: none since its creation; `UNKNOWN`.
     """
 
     tablet_id: TabletId
@@ -58,6 +62,7 @@ class TabletInfo:
     ranges: tuple[tuple[int, int], ...] = ()
     retired_at: int = 0
     dropped: tuple[DroppedColumn, ...] = ()
+    columns_from: int = 0
 
     def newer_ranges(self, known: int, at: int) -> int:
         """Return the version of the newest ranges in force at a time, if a reader does not know them; else 0.
@@ -169,9 +174,10 @@ class _Stored(msgspec.Struct, frozen=True):
     rowsets: list[RowSetEntry]
 
 
-class _StoredRanges(msgspec.Struct, frozen=True):
+class _StoredRanges(msgspec.Struct, frozen=True, omit_defaults=True):
     followed: list[tuple[int, int]]
     retired_at: int
+    columns_from: int = UNKNOWN
 
 
 def encode(manifest: Manifest) -> bytes:
@@ -195,8 +201,8 @@ def encode(manifest: Manifest) -> bytes:
         rowsets=list(manifest.rowsets),
     )
     sections = [(_BODY, msgspec.msgpack.encode(stored)), (_EXTRA, manifest.flush_point.extra)]
-    if info.ranges:
-        ranges = _StoredRanges(list(info.ranges), info.retired_at)
+    if info.ranges or (info.schema.version and info.columns_from != UNKNOWN):
+        ranges = _StoredRanges(list(info.ranges), info.retired_at, info.columns_from)
         sections.append((_RANGES, msgspec.msgpack.encode(ranges)))
     magic = FileKind.MANIFEST
     if manifest.stages != StoredStages():
@@ -244,6 +250,7 @@ def decode(data: bytes, path: str) -> Manifest:
         ranges=tuple(ranges.followed),
         retired_at=ranges.retired_at,
         dropped=dropped,
+        columns_from=ranges.columns_from if schema.version else 0,
     )
     return Manifest(
         info=info,

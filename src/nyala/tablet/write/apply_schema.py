@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from nyala.common.alteration import check_successor
 from nyala.common.errors import InvalidArgument
+from nyala.common.schema import Schema
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.dropped_columns import dropped_by
@@ -46,11 +47,18 @@ def apply_schema(store: Store, payload: bytes, stamp: int) -> bytes:
     info = replace(store.info, schema=op.schema, table_name=op.table_name, options=op.options)
     dropped = (*info.dropped, *dropped_by(store.schema, op.schema, stamp))
     info = replace(info, ranges=_ranges(info, op.ranges_version, stamp), dropped=dropped)
+    if _seen(op.schema) != _seen(store.schema):
+        info = replace(info, columns_from=stamp)
     if op.retire and not info.retired_at:
         info = replace(info, retired_at=stamp)
         store.live = 0
     store.alter(info)
     return replicated_ops.encode_result(1, ())
+
+
+def _seen(schema: Schema) -> list[tuple[int, str, bool]]:
+    """Return what reads see of the columns besides their types, which never change."""
+    return [(c.id, c.name, c.nullable) for c in schema.columns]
 
 
 def _ranges(info: TabletInfo, version: int, stamp: int) -> tuple[tuple[int, int], ...]:

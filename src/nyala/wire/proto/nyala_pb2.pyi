@@ -2508,16 +2508,22 @@ class ListTabletsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLET_IDS_FIELD_NUMBER: _builtins.int
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
+    definitions: _builtins.bool
+    """with TabletStatus.definition"""
     @_builtins.property
-    def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """none: all"""
+
     def __init__(
         self,
         *,
         tablet_ids: _abc.Iterable[_builtins.str] | None = ...,
+        definitions: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tablet_ids", b"tablet_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "tablet_ids", b"tablet_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2546,6 +2552,7 @@ class TabletStatus(_message.Message):
     HOLDS_FIELD_NUMBER: _builtins.int
     KNOWN_COMMIT_FIELD_NUMBER: _builtins.int
     APPLIED_TERM_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
     table_name: _builtins.str
     last_term: _builtins.int
     last_index: _builtins.int
@@ -2579,6 +2586,10 @@ class TabletStatus(_message.Message):
 
     @_builtins.property
     def holds(self) -> _containers.RepeatedCompositeFieldContainer[Global___HoldStatus]: ...
+    @_builtins.property
+    def definition(self) -> Global___TabletDefinition:
+        """if it was asked for; of a replica with data"""
+
     def __init__(
         self,
         *,
@@ -2601,14 +2612,104 @@ class TabletStatus(_message.Message):
         holds: _abc.Iterable[Global___HoldStatus] | None = ...,
         known_commit: _builtins.int = ...,
         applied_term: _builtins.int = ...,
+        definition: Global___TabletDefinition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "partition", b"partition", "report", b"report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "definition", b"definition", "partition", b"partition", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "applied_term", b"applied_term", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "durable_index", b"durable_index", "holds", b"holds", "horizon", b"horizon", "known_commit", b"known_commit", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "vote", b"vote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "applied_term", b"applied_term", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "definition", b"definition", "durable_index", b"durable_index", "holds", b"holds", "horizon", b"horizon", "known_commit", b"known_commit", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "vote", b"vote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TabletStatus: _TypeAlias = TabletStatus  # noqa: Y015
+
+@_typing.final
+class TabletDefinition(_message.Message):
+    """What a replica knows of its table, from which a lost catalog is rebuilt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    RANGES_FIELD_NUMBER: _builtins.int
+    COLUMNS_FROM_FIELD_NUMBER: _builtins.int
+    COLUMNS_UNKNOWN_FIELD_NUMBER: _builtins.int
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    columns_from: _builtins.int
+    """hybrid time from which it has its present columns; 0: since its creation"""
+    columns_unknown: _builtins.bool
+    """an earlier release altered it: `columns_from` is not known"""
+    @_builtins.property
+    def spec(self) -> Global___TableSpec:
+        """since the last alteration here; ranges: of its creation; neither replicas, comment nor owner"""
+
+    @_builtins.property
+    def ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___RangesChange]:
+        """changes of the table's ranges that it has followed, the oldest first"""
+
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnownTransaction]: ...
+    def __init__(
+        self,
+        *,
+        spec: Global___TableSpec | None = ...,
+        ranges: _abc.Iterable[Global___RangesChange] | None = ...,
+        columns_from: _builtins.int = ...,
+        columns_unknown: _builtins.bool = ...,
+        transactions: _abc.Iterable[Global___KnownTransaction] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns_from", b"columns_from", "columns_unknown", b"columns_unknown", "ranges", b"ranges", "spec", b"spec", "transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TabletDefinition: _TypeAlias = TabletDefinition  # noqa: Y015
+
+@_typing.final
+class RangesChange(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    at: _builtins.int
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RangesChange: _TypeAlias = RangesChange  # noqa: Y015
+
+@_typing.final
+class KnownTransaction(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    transaction: _builtins.bytes
+    prepared: _builtins.int
+    ended: _builtins.int
+    def __init__(
+        self,
+        *,
+        transaction: _builtins.bytes = ...,
+        prepared: _builtins.int = ...,
+        ended: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "prepared", b"prepared", "transaction", b"transaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KnownTransaction: _TypeAlias = KnownTransaction  # noqa: Y015
 
 @_typing.final
 class HoldStatus(_message.Message):

@@ -72,6 +72,7 @@ def test_equal_replicas_pass_checksum_at_leader_time(kind):
     assert as_dicts(sums)[0]["address"] == "b:1"
 
 
+@pytest.mark.row("A12")
 @pytest.mark.parametrize("other", [{"checksum": 6}, {"rows": 9}])
 @KINDS
 def test_differing_replica_is_named(kind, other):
@@ -91,6 +92,7 @@ def test_witness_is_skipped_with_notice(kind):
     assert [s.note for s in sums] == ["", "", "skipped: a witness, it has no data"]
 
 
+@pytest.mark.row("A12")
 @KINDS
 def test_unresponsive_replica_is_a_problem_and_others_are_compared(kind):
     sums, problems = World(kind, a=Unavailable("it is gone"), c={"checksum": 6}).compare()

@@ -133,7 +133,7 @@ def test_uuids_are_printed_with_addresses_also_beside_a_running_server(stopped, 
     ]  # fmt: skip
 
 
-@pytest.mark.row("S2.21", "S2.22")
+@pytest.mark.row("S2.21", "S2.22", "A17")
 def test_configuration_is_rewritten_once_with_backup(stopped):
     before = (stopped.folder / "cmeta" / stopped.group).read_bytes()
     words = (peer(U1, 7999), *THREE[1:], "--format", "json")

@@ -62,6 +62,7 @@ def test_extent_record_is_shown_and_complete_log_is_reported(folder):
     assert checked(folder) == (0, [])
 
 
+@pytest.mark.row("A17")
 @pytest.mark.parametrize(
     ("removed", "message"),
     [

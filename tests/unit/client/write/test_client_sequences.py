@@ -15,6 +15,7 @@ def test_sequence_numbers_start_at_one_per_tablet():
     assert numbers.begin(B) == (1, 1)
 
 
+@pytest.mark.row("A8")
 def test_first_outstanding_is_oldest_unanswered_sequence():
     numbers = Sequences(keep_results=False)
     first, second = numbers.begin(A)[0], numbers.begin(A)[0]

@@ -64,7 +64,7 @@ def test_tablet_whose_servers_die_at_creation_is_replaced_without_losing_writes(
     with_cluster(work, tservers=5, options=QUICK)
 
 
-@pytest.mark.row("S1.44")
+@pytest.mark.row("S1.44", "A17")
 def test_lost_tablet_is_replaced_by_empty_tablet_while_neighbours_serve():
     async def work(ddl):
         cluster = ddl.cluster

@@ -124,6 +124,7 @@ def test_denial_is_not_answered_by_a_leader_that_is_not_confirmed():
     with_term(work)
 
 
+@pytest.mark.row("W11")
 def test_commit_is_answered_only_once_every_tablet_has_resolved():
     async def work(term):
         _, second = term.tablets.values()

@@ -1,8 +1,10 @@
 """A server reports its reached limits to ksck while they last: memory, log, disk."""
 
+import pytest
 from msgspec.structs import replace
 
-from nyala.common.errors import OutcomeUnknown
+from nyala.admin.anchors_page import anchors_page
+from nyala.common.errors import OutcomeUnknown, Unavailable
 from nyala.common.options import Options
 from nyala.replica.memory import MemoryPart
 from tests.unit.replica.support.replica_support import GROUP, scenario
@@ -90,3 +92,19 @@ async def test_write_that_full_disks_hold_up_ends_with_its_cause(fleet):
     for process in fleet.processes:
         process.disk.faults.capacity_bytes = None
     await fleet.settled()
+
+
+@pytest.mark.row("A18")
+@scenario(options=STRICT)
+async def test_page_of_anchors_shows_entries_that_are_retained(fleet):
+    for _ in range(3):
+        await fleet.write(b"k 1")
+    host = fleet.host(0)
+    host.wal.set_anchor(GROUP, 2, 3)
+    ((group, first, own, _, applied),) = anchors_page(host).rows
+    assert (group, first, own) == (GROUP, "2", "3")
+    assert applied == str(host.get(GROUP).status().applied.index)
+    host.wal.release(GROUP)
+    assert anchors_page(host).rows[0][1:3] == ("none", "none")
+    with pytest.raises(Unavailable, match="is starting"):
+        anchors_page(None)

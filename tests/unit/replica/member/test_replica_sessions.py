@@ -31,6 +31,7 @@ def do(table, sequence, stamp=1, result=b"ok", **more):
     return verdict
 
 
+@pytest.mark.row("A8")
 def test_retry_returns_result_and_timestamp_of_first_attempt():
     table = ClientSessions()
     assert do(table, 1, stamp=10, result=b"first") is RUN

@@ -75,7 +75,8 @@ def test_values_go_once_a_compaction_may_remove_history_before_the_drop(driver):
     driver.write(RowOp.INSERT, [{"k": 10}], ["k"])
     driver.flush()
     assert driver.tablet.info.dropped == ()
-    assert tags(driver, FileKind.MANIFEST) == [1, 2]
+    assert tags(driver, FileKind.MANIFEST) == [1, 2, 3]
+    assert manifest.decode(manifest_of(driver), "m").info.columns_from == dropped
 
 
 def test_rewrites_of_later_rows_have_no_dropped_columns(driver):
@@ -99,7 +100,7 @@ def test_manifest_with_dropped_columns_is_refused_by_a_release_without_them(driv
     for magic in (FileKind.MANIFEST, FileKind.MANIFEST_2):
         with pytest.raises(Corrupt, match="magic"):
             tags(driver, magic)
-    assert tags(driver, FileKind.MANIFEST_3) == [1, 2, 5]
+    assert tags(driver, FileKind.MANIFEST_3) == [1, 2, 3, 5]
     assert manifest.decode(manifest_of(driver), "m").info == driver.tablet.info
 
 

@@ -269,3 +269,20 @@ def test_altered_compression_applies_to_new_files_and_old_ones_stay_readable(dri
     assert driver.compact()
     assert sum(r.file_bytes for r in driver.disk_rowsets()) < 2 * plain, "a merge compresses all"
     assert driver.rows(ordered=True) == texts(0, 4000)
+
+
+@pytest.mark.parametrize("after", STAGES)
+def test_time_of_the_last_change_of_columns_is_kept(driver, after):
+    driver.write(RowOp.INSERT, numbered(0, 3))
+    assert driver.tablet.info.columns_from == 0
+    driver.alter(SetDefault("a", 1))
+    bring(driver, after)
+    assert driver.tablet.info.columns_from == 0
+    driver.alter(RenameColumn("a", "b"))
+    renamed = driver.now
+    driver.alter(SetDefault("b", 2))
+    bring(driver, after)
+    assert driver.tablet.info.columns_from == renamed
+    driver.alter(AddColumn("n", pa.int8()))
+    bring(driver, after)
+    assert driver.tablet.info.columns_from == driver.now > renamed

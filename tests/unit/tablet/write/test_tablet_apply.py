@@ -210,6 +210,7 @@ def test_many_rows_of_one_key_are_applied_in_one_pass(driver):
         assert driver.tablet.store.mem.rows == versions + 1
 
 
+@pytest.mark.row("W11")
 def test_all_or_nothing_rejects_whole_operation(driver):
     driver.write(RowOp.INSERT, [row(1, 1)])
     steps = [

@@ -1,0 +1,1 @@
+"""Recovery of what is lost for good."""
