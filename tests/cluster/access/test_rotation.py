@@ -62,19 +62,19 @@ def cluster():
         yield made
 
 
-def run(cluster, *words):
+def run(cluster, *words, env=()):
     return subprocess.run(
         [sys.executable, "-m", "nyala", *words], text=True, capture_output=True,
-        timeout=within(120), env={**os.environ, "NYALA_MASTERS": cluster.masters},
+        timeout=within(120), env={**os.environ, "NYALA_MASTERS": cluster.masters, **dict(env)},
     )  # fmt: skip
 
 
-def done(cluster, *words):
+def done(cluster, *words, env=()):
     """Return the output of a command, which is repeated while no master leads."""
     found = []
 
     def good():
-        found.append(run(cluster, *words))
+        found.append(run(cluster, *words, env=env))
         return found[-1].returncode == 0
 
     try:
@@ -91,7 +91,7 @@ def trusted(cluster, name):
 
 
 def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_master_is_killed(
-    cluster,
+    cluster, tmp_path
 ):
     (old,) = trusted(cluster, "master-0")
     load = Load(cluster)
@@ -99,6 +99,11 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         load.progress()
         refused = run(cluster, "ca", "retire")
         assert "no authority to retire" in refused.stderr
+        certs = Path(cluster.data_dir("master-0")).parent / "certs"
+        made = run(
+            cluster, "cert", "user", "ann", "--dir", str(certs), "--out", str(tmp_path / "ann")
+        )
+        assert made.returncode == 0, made.stderr
         done(cluster, "ca", "rotate")
         killed = cluster.leader_master()
         cluster.kill(killed)
@@ -113,7 +118,7 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         load.progress()
         cluster.start(killed)
         wait_until(
-            lambda: "nobody is behind" in run(cluster, "ca", "show").stderr,
+            lambda: "no server is behind; next:" in run(cluster, "ca", "show").stderr,
             "every server has a certificate of the new authority",
         )
         new = trusted(cluster, "master-0")[0]
@@ -126,6 +131,11 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         cluster.kill(again)
         cluster.start(again)
         load.progress()
+        refused = run(cluster, "ca", "retire")
+        assert "certificates of users that were not renewed: ann (serial number" in refused.stderr
+        files = {"NYALA_CA": "ca.crt", "NYALA_CERT": "ann.crt", "NYALA_KEY": "ann.key"}
+        ann = {name: str(tmp_path / "ann" / file) for name, file in files.items()}
+        done(cluster, "cert", "renew", env=ann)
         retired = done(cluster, "ca", "retire")
         assert "is retired" in retired
         wait_until(
