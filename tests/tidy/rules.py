@@ -93,7 +93,13 @@ def private_access() -> Found:
         name
         for _, node in walk((*Functions, ast.ClassDef, ast.Attribute, ast.Name), product())
         if (name := _name(node)).startswith("_") and not name.startswith("__")
-    } - {"_replace", "_asdict", "_fields", "_exit", "_current_frames"}  # public: named tuples, os, sys
+    } - {
+        "_replace",
+        "_asdict",
+        "_fields",
+        "_exit",
+        "_current_frames",
+    }  # public: named tuples, os, sys
     found: Found = defaultdict(list)
     for path, tree in own_tests().items():
         own = {_name(n) for n in ast.walk(tree) if isinstance(n, (*Functions, ast.ClassDef))}

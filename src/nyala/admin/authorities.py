@@ -74,7 +74,7 @@ class AuthorityUpkeep:
         """Take over the authorities that the leader master names.
 
         A master also sends the key of a new authority to masters that lack it, and removes that of one that
-        was retired.
+        was retired, or whose replacement of the old one was aborted.
 
         Args:
             answer: to the report.
@@ -90,6 +90,10 @@ class AuthorityUpkeep:
         wanted = b"".join(answer.certificates)
         if bundle.digest(wanted) != bundle.digest(self._credentials.pem.ca):
             await self._trust(wanted, b"".join(answer.links))
+        if self._keys is not None and answer.aborted:
+            trusted = {bundle.key_id(c) for c in bundle.parse(self._credentials.pem.ca)}
+            aborted = set(answer.aborted) - trusted  # the key of one that issues is never removed
+            await self._env.tasks.run(Lane.DISK, self._keys.discard, aborted)
         if self._keys is not None and len(answer.certificates) == 1:
             newest = bundle.key_id(bundle.parse(wanted)[0])
             links = b"".join(answer.links)

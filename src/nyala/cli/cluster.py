@@ -44,7 +44,7 @@ def ksck(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Check the cluster; exit status 0 and OK, or 1 and a message for every problem."""
-    from nyala.operate.ksck import HELD, check
+    from nyala.operate.ksck import HELD, QUOTAS, check
     from nyala.operate.ksck_checksum import COLUMNS, as_dicts, compare
     from nyala.operate.run import connected
 
@@ -76,6 +76,8 @@ def ksck(
         show(("state", "role", "replicas"), health.states(), format, "Replica Summary")
         if health.holds:
             show(HELD, health.holds, format, "History Kept for Readers")
+        if health.quotas:
+            show(QUOTAS, health.quotas, format, "Tables at Their Quotas")
         if checksum:
             show(COLUMNS, [astuple(s) for s in sums], format, "Checksum Summary")
         for problem in health.problems:

@@ -141,7 +141,7 @@ def run_tserver(config: TabletServerConfig, network: Network) -> int:
     """Run a tablet server until SIGTERM or SIGINT; return the exit status."""
 
     def make(env: Env, transport: PeerTransport, metrics: Metrics) -> ServerProcess:
-        return TabletServer(env, config, transport, metrics)
+        return TabletServer(env, config, transport, metrics, transport.note_foreign)
 
     return _run(
         "tserver",
@@ -198,13 +198,13 @@ async def _serve(
     made: list[ServerProcess] = []
     free_bytes = max(MIN_FREE_BYTES, options.memory_budget_bytes // FREE_MEMORY_DIVISOR)
     env.tasks.spawn(bound_free_memory(env, free_bytes), "bound free memory")
+    audit = None if credentials is None else Auditor(env, directory)
     transport = PeerTransport(
-        env, lambda: made[0].cluster_id, metrics=metrics, credentials=credentials
+        env, lambda: made[0].cluster_id, metrics=metrics, credentials=credentials, audit=audit
     )
     made.append(server := make(env, transport, metrics))
-    audit, upkeep, check = None, None, None
+    upkeep, check = None, None
     if credentials is not None:
-        audit = Auditor(env, directory)
         upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
         check = password_login(env, credentials, server.master_addresses)
     grpc_server = GrpcServer(

@@ -36,11 +36,16 @@ class TableQuotas:
         found = []
         for table_id in dict.fromkeys(s.table_id for s in sizes):
             table = self._catalog.table(TableId(table_id))
-            size = None if table is None else self.bytes_of(table)
+            size = self.size_of(TableId(table_id))
             if table is not None and size is not None:
                 over = size >= quota_of(table.spec.options) > 0
                 found.append(pb.TableQuota(table_id=table_id, bytes=size, over=over))
         return found
+
+    def size_of(self, table_id: TableId) -> int | None:
+        """Return the bytes of a table by its id, as `bytes_of`; None also if there is no such table."""
+        table = self._catalog.table(table_id)
+        return None if table is None else self.bytes_of(table)
 
     def bytes_of(self, table: CatalogTable) -> int | None:
         """Return the bytes of one replica of each tablet of a table; None: not all are known.

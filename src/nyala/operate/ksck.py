@@ -26,18 +26,26 @@ DROPPED = "DROPPED"
 """State of a tablet whose range was dropped: readable at earlier times, and repaired, until it is deleted."""
 HELD = ("table", *HOLDS)
 """Columns of `ClusterHealth.holds`."""
+NEAR_PERCENT = 90
+"""Part of its quota from which a table is listed, in percent."""
+QUOTAS = ("table", "bytes", "quota", "percent", "state")
+"""Columns of `ClusterHealth.quotas`."""
 _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "behind")
 
 
 @dataclass(slots=True)
 class ClusterHealth:
-    """Result of ksck. `problems` is empty exactly when the cluster is healthy."""
+    """Result of ksck. `problems` is empty exactly when the cluster is healthy.
+
+    A table at or near its quota is listed in `quotas`, and is no problem of the cluster.
+    """
 
     masters: list[tuple[str, str, str]] = field(default_factory=list)
     tservers: list[tuple[str, str, int, str]] = field(default_factory=list)
     tables: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     replicas: list[tuple[str, str, str, str, str, int, int, int]] = field(default_factory=list)
     holds: list[tuple[str, str, int, int, int, int]] = field(default_factory=list)
+    quotas: list[tuple[str, int, int, int, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,6 +65,7 @@ class ClusterHealth:
             ],
             "replicas": [dict(zip(_REPLICA, r, strict=True)) for r in self.replicas],
             "holds": [dict(zip(HELD, h, strict=True)) for h in self.holds],
+            "quotas": [dict(zip(QUOTAS, q, strict=True)) for q in self.quotas],
             "problems": self.problems,
         }
 
@@ -78,9 +87,26 @@ async def check(core: ClientCore) -> ClusterHealth:
     tservers = [s for s in listed.servers if s.role == "tserver"]
     await check_masters(core, masters, health)
     replicas = await check_tservers(core, tservers, health)
-    for table in await core.tables(all_kinds=True):
+    tables = await core.tables(all_kinds=True)
+    health.quotas = quota_rows(tables)
+    for table in tables:
         await _check_table(core, table, replicas, health)
     return health
+
+
+def quota_rows(tables: list[pb.TableSummary]) -> list[tuple[str, int, int, int, str]]:
+    """Return a row of `ClusterHealth.quotas` for each table that is at its quota, or near it.
+
+    Args:
+        tables: as the leader master lists them, with the sizes of those that have a quota.
+    """
+    found = []
+    for table in tables:
+        percent = 100 * table.bytes // table.quota_bytes if table.quota_bytes else 0
+        if percent >= NEAR_PERCENT:
+            state = "takes deletes only" if percent >= 100 else "near its quota"
+            found.append((table.name, table.bytes, table.quota_bytes, percent, state))
+    return found
 
 
 async def _call(core: ClientCore, address: str, method: Any, request: Any) -> Any:

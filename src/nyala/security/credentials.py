@@ -6,10 +6,13 @@ its files. Connections that are open stay open.
 
 import os
 import ssl
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import InvalidArgument, Unauthenticated
 from nyala.security.files import CredentialFiles
+from nyala.security.identity import PeerIdentity
 from nyala.security.principal import Principal
 from nyala.security.revocation import Revocations
 from nyala.security.tables.grants import Grants
@@ -29,6 +32,7 @@ class Credentials:
 
     Args:
         files: where they are.
+        now_s: returns the time, in seconds since the epoch.
 
     Attributes:
         files: as given.
@@ -42,7 +46,8 @@ class Credentials:
         InvalidArgument: a file is missing, cannot be read, is expired, or they do not belong together.
     """
 
-    def __init__(self, files: CredentialFiles) -> None:
+    def __init__(self, files: CredentialFiles, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
         self.files = files
         self.version = 0
         self.revocations = Revocations()
@@ -73,6 +78,19 @@ class Credentials:
         self._apply()
         self.version += 1
         return True
+
+    def check(self, identity: PeerIdentity) -> None:
+        """Check that a certificate, which was verified when its connection was made, is still valid.
+
+        Raises:
+            Unauthenticated: it has expired since, or was revoked.
+        """
+        self.revocations.check(identity)
+        if self._now_s() >= identity.ends_s:
+            raise Unauthenticated(
+                f"the certificate of {identity.principal} (serial {identity.serial:x}) has expired; log in "
+                "again (nyala login), or get a new one (nyala cert user)"
+            )
 
     def client_context(self) -> ssl.SSLContext:
         """Return the TLS context for connections to servers; the name of the host is verified."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument
+from nyala.security.authorities import issued
 from nyala.security.authority import (
     CA_CERTIFICATE,
     CA_DAYS,
@@ -33,7 +34,8 @@ def initialise(directory: str, days: int = CA_DAYS) -> CredentialFiles:
         AlreadyPresent: the folder has an authority.
         OSError: it cannot be written.
     """
-    return write(create(directory, days), directory, ADMIN, AccessRole.ADMIN, ADMIN)
+    authority = create(directory, days)
+    return write(authority, directory, ADMIN, AccessRole.ADMIN, ADMIN, listed=directory)
 
 
 def server(
@@ -80,7 +82,7 @@ def user(
     """Make the certificate of a user; return its files.
 
     Args:
-        directory: folder of the authority.
+        directory: folder of the authority, which lists the certificate.
         out: folder for the files `ca.crt`, `<name>.crt` and `<name>.key`; created.
         name: of the user.
         role: what the user may do.
@@ -90,11 +92,12 @@ def user(
         InvalidArgument: a name that a certificate cannot carry.
         AlreadyPresent: the folder is the authority's own.
         NotFound, Corrupt: the authority cannot be read.
+        OSError: a file was not written.
     """
     _refuse_own(directory, out)
     authority = load(directory)
     ca = Path(directory, CA_CERTIFICATE).read_bytes()
-    return write(authority, out, name, role, name, (), days, ca)
+    return write(authority, out, name, role, name, (), days, ca, listed=directory)
 
 
 def local_cluster(directory: str, hosts: Sequence[str]) -> None:
@@ -132,7 +135,7 @@ def local_server(directory: str, out: str, name: str, hosts: Sequence[str], *, s
 
 def write(
     authority: Authority, out: str, file: str, role: AccessRole, name: str,
-    hosts: Sequence[str] = (), days: int = CA_DAYS, ca: bytes = b"",
+    hosts: Sequence[str] = (), days: int = CA_DAYS, ca: bytes = b"", listed: str = "",
 ) -> CredentialFiles:  # fmt: skip
     """Issue a certificate and write its files; return their paths. See `Authority.issue`.
 
@@ -145,8 +148,11 @@ def write(
         hosts: of a server.
         days: how long it is valid.
         ca: authorities that its holder trusts, as PEM; empty: this one.
+        listed: of a user: folder whose list gets the certificate, before its files exist; empty: none.
     """
     certificate, key = authority.issue(role, name, hosts, days)
+    if listed:
+        issued.add(listed, issued.entry_of(certificate))
     folder = private_folder(out)
     paths = folder / CA_CERTIFICATE, folder / f"{file}.crt", folder / f"{file}.key"
     for path, content in zip(

@@ -23,7 +23,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
         "CreateToken": _ADMIN, "ListTokens": _ADMIN, "RevokeToken": _ADMIN, "Join": _SERVER,
         "Renew": _SERVER, "Revoke": _ADMIN, "Revocations": _READ, "Members": _SERVER,
         "Grant": _USER, "RevokeGrant": _USER, "ListGrants": _USER, "AccessRules": _SERVER,
-        "AuthorityStatus": _ADMIN, "RotateAuthority": _ADMIN,
+        "AuthorityStatus": _ADMIN, "RotateAuthority": _ADMIN, "AbortAuthority": _ADMIN,
         "RetireAuthority": _ADMIN, "OfferAuthority": _SERVER, "TakeAuthority": _SERVER, "Reissue": _USER,
         "Login": _SERVER, "AddUser": _ADMIN, "ListUsers": _ADMIN, "SetUser": _ADMIN, "RemoveUser": _ADMIN,
     },
@@ -99,8 +99,8 @@ AUDITED: frozenset[str] = frozenset(
         ),
         "AccessService": (
             "CreateToken", "RevokeToken", "Join", "Renew", "Revoke", "Login", "AddUser", "SetUser",
-            "RemoveUser", "Grant", "RevokeGrant", "RotateAuthority", "RetireAuthority", "TakeAuthority",
-            "Reissue",
+            "RemoveUser", "Grant", "RevokeGrant", "RotateAuthority", "AbortAuthority", "RetireAuthority",
+            "TakeAuthority", "Reissue",
         ),
         "TabletAdmin": ("DeleteTablet", "ChangeConfig", "CreateWitness", "UnsafeChangeConfig"),
         "TransactionService": ("SetKeyOwner",),
@@ -114,7 +114,7 @@ NOT_OF_SERVERS: frozenset[str] = frozenset(
     f"{_V1}AccessService/{name}"
     for name in (
         "CreateToken", "RevokeToken", "Revoke", "AddUser", "SetUser", "RemoveUser", "Grant", "RevokeGrant",
-        "RotateAuthority", "RetireAuthority",
+        "RotateAuthority", "AbortAuthority", "RetireAuthority",
     )
 )  # fmt: skip
 """Methods that servers do not call: with a stolen certificate of one nobody makes administrators of users, or

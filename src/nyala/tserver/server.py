@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nyala.admin.deletion import DeletionService
 from nyala.admin.fencing import Fence, OrderFence
-from nyala.admin.group_members import GroupMembers
+from nyala.admin.group_members import GroupMembers, OnForeign
 from nyala.admin.members_service import MembersService
 from nyala.admin.registration import registration
 from nyala.admin.unsafe_recovery_service import UnsafeRecoveryService
@@ -136,6 +136,7 @@ class TabletServer:
         config: addresses, data directory, options.
         transport: sends Raft messages between servers.
         metrics: None: a new registry.
+        foreign: see `GroupMembers`.
     """
 
     def __init__(
@@ -144,9 +145,11 @@ class TabletServer:
         config: TabletServerConfig,
         transport: Transport,
         metrics: Metrics | None = None,
+        foreign: OnForeign = lambda *_: None,
     ) -> None:
         self._env = env
         self._config = config
+        self._foreign = foreign
         self.metrics = metrics or Metrics()
         self._identity = Identity(env, config.dir, "tserver", config.options.clock_max_ahead_ms)
         self.fence = Fence()
@@ -189,7 +192,7 @@ class TabletServer:
             host = await ReplicaHost.open(
                 self._env, self._config.options, self._config.dir, self._identity.uuid, self._transport,
                 clock, self._open_tablet, metrics=self.metrics, on_change=self.heartbeater.changed,
-                members=GroupMembers(self._env, lambda: self.heartbeater.leader).find,
+                members=GroupMembers(self._env, lambda: self.heartbeater.leader, self._foreign).find,
             )  # fmt: skip
         finally:
             slow.cancel()

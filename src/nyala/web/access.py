@@ -181,11 +181,11 @@ class LoginGuard:
         return self._valid(request.state.certified) or self._valid(session)
 
     def _valid(self, caller: PeerIdentity | None) -> PeerIdentity | None:
-        """Return a caller who may see the pages: a reader of the cluster, with a certificate not revoked."""
+        """Return a caller who may see the pages: a reader of the cluster, with a valid certificate."""
         if caller is None or caller.principal.role < AccessRole.READER:
             return None
         try:
-            self._credentials.revocations.check(caller)
+            self._credentials.check(caller)
         except NyalaError:
             return None
         return caller

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 5.0
 """Time, in seconds, for the TLS handshake of an accepted connection."""
+EXPIRED_S = 10.0
+"""Time, in seconds, after which accepted connections are closed at the latest when their certificate ends."""
 
 
 def configured(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Transport:
@@ -99,6 +101,7 @@ class Listener(Generic[P]):
         self._empty = asyncio.Event()
         self._empty.set()
         self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def listen(self, make: Callable[[], P], host: str, port: int) -> int:
         """Bind and accept; return the port that was bound.
@@ -112,7 +115,8 @@ class Listener(Generic[P]):
             OSError: the address cannot be bound.
         """
         if self.credentials is not None:
-            self.credentials.revocations.on_change(self._close_revoked)
+            self.credentials.revocations.on_change(self._close_invalid)
+            self._timer = asyncio.get_running_loop().call_later(EXPIRED_S, self._close_expired)
         tls = None if self.credentials is None else self.credentials.server_context()
         handshake_s = None if tls is None else HANDSHAKE_S
         self._server = await asyncio.get_running_loop().create_server(
@@ -139,8 +143,13 @@ class Listener(Generic[P]):
         self._empty.clear()
         return True
 
-    def _close_revoked(self) -> None:
-        """Close the connections whose certificates are revoked."""
+    def _close_expired(self) -> None:
+        """Close the connections whose certificates have expired; and again after a time."""
+        self._close_invalid()
+        self._timer = asyncio.get_running_loop().call_later(EXPIRED_S, self._close_expired)
+
+    def _close_invalid(self) -> None:
+        """Close the connections whose certificates have expired or are revoked."""
         assert self.credentials is not None
         for transport in list(self._open.values()):
             try:
@@ -165,6 +174,8 @@ class Listener(Generic[P]):
         if self._server is None:
             return
         self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_ms / 1000):
                 await self._empty.wait()

@@ -20,6 +20,8 @@ from nyala.wire.frames import HEADER, FrameKind, decode_frame, payload_bytes
 from nyala.wire.framing import ReceiveBuffer
 from nyala.wire.limits import PeerLimits
 from nyala.wire.tls.access import identity_of_connection
+from nyala.wire.tls.auditing import Audit
+from nyala.wire.tls.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,10 @@ BUFFER_BYTES = 256 << 10
 """Initial receive buffer of a connection; doubled while a frame fills it."""
 LARGE_BYTES = 4 << 20
 """Size in bytes above which a receive buffer is released once its frames are processed."""
+NO_MEMBER = "no member"
+AUDITED = frozenset({"no server", "cluster", "destination", "certificate", "sender", NO_MEMBER})
+"""Reasons for which a refusal is in the audit log: who sent the frame, and to whom."""
+PORT = "peer port"
 _WHY: dict[type[NyalaError], str] = {BadChecksum: "checksum", BadVersion: "version"}
 
 
@@ -40,6 +46,8 @@ class PeerServer:
         limits: limits of frames and connections.
         metrics: where refusals are counted, by their reason.
         credentials: of the server, for TLS; None: no encryption.
+        audit: audit log of the server, which gets a line for each peer and reason in a minute, and the number
+            of further refusals; None: it has none.
     """
 
     def __init__(
@@ -50,7 +58,9 @@ class PeerServer:
         limits: PeerLimits,
         metrics: Metrics,
         credentials: Credentials | None = None,
+        audit: Audit | None = None,
     ) -> None:
+        self._refusals = Refusals(audit, lines_of_caller=1)
         self.uuid = uuid
         self.cluster_id = cluster_id
         self.handler = handler
@@ -60,9 +70,7 @@ class PeerServer:
             "Connections closed for invalid or missing frames, or for being too many, by reason.",
             ["why"],
         )
-        self.connections: Listener[PeerConnection] = Listener(
-            "peer port", limits.connections, credentials
-        )
+        self.connections: Listener[PeerConnection] = Listener(PORT, limits.connections, credentials)
 
     async def listen(self, address: str) -> str:
         """Bind and accept; return the address with its port.
@@ -90,6 +98,18 @@ class PeerServer:
         """Count a connection that is closed for invalid or missing frames, or for being too many."""
         self._refused.labels(why).inc()
 
+    def note_refused(self, kind: str, who: str, peer: str, err: NyalaError) -> None:
+        """Note a refusal in the audit log, if it is for who sent a frame or to whom.
+
+        Args:
+            kind: reason, as it is counted.
+            who: holder of the certificate of the other end; empty: none that is valid.
+            peer: host of the other end.
+            err: the refusal.
+        """
+        if kind in AUDITED:
+            self._refusals.begin(f"{who or peer}: {kind}", PORT, peer, err)
+
 
 class PeerConnection(asyncio.BufferedProtocol):
     """One accepted connection: a HELLO, then batches. Frames are decoded in place."""
@@ -99,6 +119,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._incoming = ReceiveBuffer(BUFFER_BYTES, LARGE_BYTES)
         self._peer: ServerUuid | None = None
         self._certified: str | None = None  # uuid in the certificate of the other end
+        self._who = ""  # holder of that certificate
         self._transport: asyncio.Transport | None = None
         self._frames = 0
         self._check_timer: asyncio.TimerHandle | None = None
@@ -119,9 +140,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Return whether the other end has a server's certificate; close the connection if not."""
         try:
             principal = identity_of_connection(transport, credentials).principal
+            self._who = str(principal)
             policy.require_server(principal)
         except NyalaError as err:
-            self._refuse("no server", str(err))
+            self._refuse("no server", err)
             return False
         self._certified = principal.server_uuid
         return True
@@ -135,9 +157,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Close a connection without a HELLO, or with an incomplete frame, after `hello_ms`."""
         waited = f"within {self._server.limits.hello_ms} ms"
         if self._peer is None:
-            self._refuse("silent", f"no HELLO was received {waited}")
+            self._refuse("silent", Corrupt(f"no HELLO was received {waited}"))
         elif half == self._frames and self._incoming.filled:
-            self._refuse("stalled", f"no frame was completed {waited}")
+            self._refuse("stalled", Corrupt(f"no frame was completed {waited}"))
         else:
             self._schedule_check()
 
@@ -166,7 +188,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         try:
             self._incoming.take(nbytes, self._use)
         except NyalaError as err:
-            self._refuse(err.details.get("why", _WHY.get(type(err), "malformed")), str(err))
+            self._refuse(err.details.get("why", _WHY.get(type(err), "malformed")), err)
         except Exception:  # the top of a callback: a failing handler is not the peer's fault
             log.exception("handling a batch of peer %s failed", self._peer)
             self.abort()
@@ -213,7 +235,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         elif frame.kind is FrameKind.BATCH:
             self._server.handler(frame.batch)
 
-    def _refuse(self, kind: str, why: str) -> None:
+    def _refuse(self, kind: str, why: NyalaError) -> None:
         self._server.count_refused(kind)
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        self._server.note_refused(kind, self._who, str(name[0]) if name else "", why)
         log.warning("peer port: connection of %s closed: %s", self._peer or "an unknown peer", why)
         self.abort()

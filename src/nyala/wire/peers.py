@@ -14,7 +14,7 @@ from enum import IntEnum
 from msgspec.structs import replace
 
 from nyala.common import addresses
-from nyala.common.errors import NyalaError
+from nyala.common.errors import Forbidden, NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.env.env import Env
@@ -24,8 +24,9 @@ from nyala.wire.backoff import Backoff
 from nyala.wire.connection import configured, dial
 from nyala.wire.frames import FrameKind, encode_frame, frame_parts
 from nyala.wire.limits import PeerLimits
-from nyala.wire.peer_server import PeerServer
+from nyala.wire.peer_server import NO_MEMBER, PeerServer
 from nyala.wire.tls.access import identity_of_connection
+from nyala.wire.tls.auditing import Audit
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class PeerTransport:
         limits: limits of frames, buffers and connections.
         metrics: metrics of this process.
         credentials: of this process, for TLS; None: no encryption.
+        audit: audit log of this process, for refused peers; None: it has none.
     """
 
     def __init__(
@@ -61,7 +63,9 @@ class PeerTransport:
         limits: PeerLimits | None = None,
         metrics: Metrics | None = None,
         credentials: Credentials | None = None,
+        audit: Audit | None = None,
     ) -> None:
+        self._audit = audit
         self._env = env
         self._cluster_id = cluster_id
         self._limits = limits or PeerLimits()
@@ -115,8 +119,15 @@ class PeerTransport:
             self._limits,
             self._metrics,
             self._credentials,
+            self._audit,
         )
         return await self._server.listen(address)
+
+    def note_foreign(self, sender: ServerUuid, tablet: TabletId) -> None:
+        """Note in the audit log that messages of a server are dropped, which is no member of a tablet."""
+        if self._server is not None:
+            err = Forbidden(f"messages of {sender} to tablet {tablet}, of which it is no member")
+            self._server.note_refused(NO_MEMBER, str(sender), "", err)
 
     async def close(self) -> None:
         """Close the listener and all connections."""

@@ -241,7 +241,7 @@ class _Call:
             with self._calls.hold(user_name()):
                 if self._audit is None or self._method.path not in policy.AUDITED:
                     return self._encode(await cast("Awaitable[Any]", handler(request)))
-                by = getattr(request, "peer_host", "") or _caller_text()  # of a login: its host
+                by = " at ".join(filter(None, (getattr(request, "peer_host", ""), _caller_text())))
                 who = f"{by} ({self._method.path.rpartition('/')[2]})"
                 self._refusals.require_room(who)
                 try:
@@ -264,6 +264,7 @@ class _Call:
     async def bidi(self, raws: AsyncIterator[bytes], context: Any) -> None:
         async def requests() -> AsyncIterator[Any]:
             async for raw in raws:
+                self._require_valid()
                 yield self._method.decode_request(raw)
 
         async def answer() -> None:
@@ -300,9 +301,20 @@ class _Call:
 
         return checked(self._method, self._handler, caller, self._access, refused)
 
+    def _require_valid(self) -> None:
+        """Check the caller of a stream at each message: it may outlive the caller's certificate.
+
+        Raises:
+            Unauthenticated: the certificate has expired, or was revoked.
+        """
+        caller = CALLER.get()
+        if self._credentials is not None and caller is not None:
+            self._credentials.check(caller)
+
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:
         try:
             async for response in responses:
+                self._require_valid()
                 raw = self._encode(response)
                 async with self._limits.reading():
                     await context.write(raw)

@@ -62,25 +62,26 @@ def cluster():
         yield made
 
 
-def run(cluster, *words):
+def run(cluster, *words, env=()):
     return subprocess.run(
         [sys.executable, "-m", "nyala", *words], text=True, capture_output=True,
-        timeout=within(120), env={**os.environ, "NYALA_MASTERS": cluster.masters},
+        timeout=within(120), env={**os.environ, "NYALA_MASTERS": cluster.masters, **dict(env)},
     )  # fmt: skip
 
 
-def done(cluster, *words, before=""):
+def done(cluster, *words, before="", env=()):
     """Return the output of a command, which is repeated while no master leads.
 
     Args:
         cluster: the cluster.
         words: of the command.
         before: error of the command if one that was not answered in time has had its effect.
+        env: of the command.
     """
     found = []
 
     def good():
-        found.append(run(cluster, *words))
+        found.append(run(cluster, *words, env=env))
         had_effect = before and before in found[-1].stderr and len(found) > 1
         return found[-1].returncode == 0 or had_effect
 
@@ -98,7 +99,7 @@ def trusted(cluster, name):
 
 
 def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_master_is_killed(
-    cluster,
+    cluster, tmp_path
 ):
     (old,) = trusted(cluster, "master-0")
     load = Load(cluster)
@@ -106,6 +107,11 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         load.progress()
         refused = run(cluster, "ca", "retire")
         assert "no authority to retire" in refused.stderr
+        certs = Path(cluster.data_dir("master-0")).parent / "certs"
+        made = run(
+            cluster, "cert", "user", "ann", "--dir", str(certs), "--out", str(tmp_path / "ann")
+        )
+        assert made.returncode == 0, made.stderr
         done(cluster, "ca", "rotate", before="being replaced already")
         killed = cluster.leader_master()
         cluster.kill(killed)
@@ -120,7 +126,7 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         load.progress()
         cluster.start(killed)
         wait_until(
-            lambda: "nobody is behind" in run(cluster, "ca", "show").stderr,
+            lambda: "no server is behind; next:" in run(cluster, "ca", "show").stderr,
             "every server has a certificate of the new authority",
         )
         new = trusted(cluster, "master-0")[0]
@@ -133,6 +139,11 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         cluster.kill(again)
         cluster.start(again)
         load.progress()
+        refused = run(cluster, "ca", "retire")
+        assert "certificates of users that were not renewed: ann (serial number" in refused.stderr
+        files = {"NYALA_CA": "ca.crt", "NYALA_CERT": "ann.crt", "NYALA_KEY": "ann.key"}
+        ann = {name: str(tmp_path / "ann" / file) for name, file in files.items()}
+        done(cluster, "cert", "renew", env=ann)
         done(cluster, "ca", "retire", before="no replacement is under way")
         wait_until(
             lambda: all(trusted(cluster, n) == [new] for n in cluster.names),

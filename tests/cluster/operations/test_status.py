@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -89,12 +90,12 @@ def test_prometheus_and_pages_of_processes_are_served_by_real_servers(cluster):
     masters = [n for n in cluster.names if n.startswith("master")]
     expected = sorted(cluster.web_address(n) for n in cluster.names)
 
-    def listed(name):
+    def all_listed(name):
         found = json.loads(fetch(cluster.web_address(name), "/prometheus-sd"))
-        return sorted(one["targets"][0] for one in found)
+        return sorted(one["targets"][0] for one in found) == expected
 
     for name in masters:
-        wait_until(lambda n=name: listed(n) == expected, f"{name} lists all servers")
+        wait_until(partial(all_listed, name), f"{name} lists all servers")
     for name in cluster.names:
         assert "MainThread" in fetch(cluster.web_address(name), "/threads")
         assert "anchors of the log" in fetch(cluster.web_address(name), "/anchors")

@@ -38,7 +38,7 @@ def test_files_are_private_whatever_the_umask(tmp_path):
     folders = [tmp_path / "ca", tmp_path / "out"]
     assert [mode(f) for f in folders] == [0o700, 0o700]
     files = [f for folder in folders for f in folder.iterdir()]
-    assert len(files) == 7
+    assert len(files) == 8
     assert {mode(f) for f in files} == {0o600}
 
 

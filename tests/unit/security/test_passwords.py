@@ -8,6 +8,8 @@ from nyala.common.errors import InvalidArgument, Unauthenticated
 from nyala.security.accounts import attempts
 from nyala.security.accounts.attempts import LoginAttempts
 from nyala.security.accounts.passwords import check_new, hash_of, matches
+from nyala.security.identity import CALLER, PeerIdentity
+from nyala.security.principal import AccessRole, Principal
 
 GOOD = "correct horse battery"
 SALT = bytes(range(16))
@@ -121,4 +123,42 @@ def test_memory_of_failures_is_bounded(monkeypatch):
     bound = LoginAttempts(Clock())
     for n in range(100):
         bound.begin(f"user{n}", f"host{n}")
-    assert len(vars(bound)["_failed"]) <= 10
+    assert all(len(kept) <= 10 for kept in vars(bound)["_failed"].values())
+
+
+def test_many_hosts_do_not_make_the_failures_of_users_forgotten(monkeypatch):
+    monkeypatch.setattr(attempts, "KEPT", 10)
+    bound = LoginAttempts(Clock())
+    for n in range(attempts.FREE_OF_USER):
+        assert not refused(bound, host=f"host{n}")
+    for n in range(9):
+        bound.begin(f"user{n}", f"other{n}")
+        bound.begin(f"user{n}", f"third{n}")
+    assert refused(bound, host="host")
+
+
+def test_login_that_is_withdrawn_counts_for_nobody():
+    bound = LoginAttempts(Clock())
+    for _ in range(100):
+        assert not refused(bound)
+        bound.withdraw("ann", "10.0.0.1")
+    assert not any(refused(bound) for _ in range(attempts.FREE_OF_USER))
+    assert refused(bound)
+
+
+def test_host_counts_for_the_server_that_names_it_only():
+    bound = LoginAttempts(Clock())
+
+    def at(server):
+        who = Principal("a" * 32, AccessRole.SERVER, server)
+        CALLER.set(PeerIdentity(who, 1, 0, 1 << 40))
+        return attempts.host_seen("10.0.0.1")
+
+    try:
+        for n in range(attempts.FREE_OF_HOST):
+            assert not refused(bound, f"user{n}", at("tserver-1"))
+        assert refused(bound, "another", at("tserver-1"))
+        assert not refused(bound, "another", at("tserver-2"))
+    finally:
+        CALLER.set(None)
+    assert attempts.host_seen("10.0.0.1") == "10.0.0.1"

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import re
 import ssl
+from dataclasses import replace
 
 import pytest
 import uvloop
@@ -15,7 +16,7 @@ from nyala.security.principal import AccessRole, Principal
 from nyala.security.revocation import Revocation, id_of_name
 from nyala.web import connection
 from nyala.web import server as web_server
-from nyala.web.logins import LINK_S, LINKS, SESSION_S, SESSIONS, Logins
+from nyala.web.logins import LINK_S, LINKS, SESSION_S, SESSIONS, SESSIONS_OF_USER, Logins
 from tests.unit.security.certificates import server, user_files
 from tests.unit.web.secured import Answer, ask, context, secured
 from tests.waiting import later
@@ -264,6 +265,23 @@ def test_links_and_sessions_end_and_are_bounded():
     for _ in range(SESSIONS):
         assert logins.begin(logins.link(ANN)) is not None
     assert logins.user(oldest) is None
+
+
+def test_user_who_logs_in_often_ends_no_session_of_others():
+    logins = Logins(lambda: 0.0)
+    users = [replace(ANN, principal=replace(ANN.principal, name=f"u{n}")) for n in range(SESSIONS)]
+    links, sessions = [logins.link(u) for u in users[:3]], [logins.session(u) for u in users[:3]]
+    for _ in range(2 * SESSIONS):
+        logins.link(ANN)
+        mine = logins.session(ANN)
+    assert [logins.user(s) for s in sessions] == users[:3]
+    assert all(logins.begin(link) for link in links)
+    own = [logins.session(ANN) for _ in range(SESSIONS_OF_USER)]
+    assert logins.user(mine) is None
+    sessions += [logins.session(u) for u in users[11:]]  # with those of the links: no room for all
+    assert all(logins.user(s) for s in sessions)
+    assert not logins.user(own[0]), "the user who has most loses the oldest"
+    assert logins.user(own[-1]) == ANN
 
 
 def test_only_the_web_port_takes_clients_without_certificate():

@@ -9,7 +9,7 @@ from nyala.cli.security.secrets import PasswordStdin, new_password
 from nyala.cli.security.times import utc
 
 app = typer.Typer(no_args_is_help=True, help="Accounts with which users log in.")
-COLUMNS = ("name", "role", "state", "created", "made by", "last login")
+COLUMNS = ("name", "role", "state", "created", "made by", "last login", "issuer")
 CHANGED = "the account may have been changed: nyala user list"
 Name = Annotated[str, typer.Argument(help="Name of the user.")]
 ROLES = "user (what is granted), reader, writer, owner or admin; each includes those before."
@@ -31,6 +31,10 @@ def add(
         bool,
         typer.Option("--without-password", help="The user logs in with tokens of issuers only."),
     ] = False,
+    issuer: Annotated[
+        str,
+        typer.Option("--issuer", help="Issuer (iss) whose tokens name the account; of no other."),
+    ] = "",
     masters: MastersOption = "",
 ) -> None:
     """Add a user, and read the password, twice, from the terminal; at least 12 characters."""
@@ -42,8 +46,9 @@ def add(
     parse_role(role)
     password = "" if without_password else _checked(name, stdin=password_stdin)
     request = pb.AddUserRequest(
-        name=name, role=role, password=password, without_password=without_password
-    )
+        name=name, role=role, password=password, without_password=without_password,
+        issuer=issuer,
+    )  # fmt: skip
     _change(masters, methods.ADD_USER, request)
     say(f"user {name} is added, with the role {role.lower()}; {name} logs in with:")
     say(
@@ -69,6 +74,7 @@ def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> N
             utc(u.created_us),
             u.created_by,
             utc(u.issued_us) if u.issued_us else None,
+            u.issuer or None,
         )
         for u in answer.users
     ]
@@ -95,6 +101,23 @@ def role(
     """Set the role of a user, who then has to log in again."""
     _set(masters, name, role=role)
     say(f"user {name} has the role {role.lower()} from the next login on; earlier ones have ended")
+
+
+@app.command("issuer")
+@verb
+@stays(CHANGED)
+def issuer(
+    name: Name,
+    issuer: Annotated[
+        str, typer.Argument(help="Issuer (iss) whose tokens name the account; '': none yet.")
+    ],
+    masters: MastersOption = "",
+) -> None:
+    """Bind the account of a user to an issuer of tokens, and end present logins within seconds."""
+    _set(masters, name, issuer=issuer)
+    say(
+        f"user {name} logs in with tokens of: {issuer or 'no issuer yet'}; earlier logins have ended"
+    )
 
 
 @app.command("disable")

@@ -2,7 +2,7 @@
 
 1. The new authority is added to those that are trusted; the old one issues.
 2. Once every live server trusts it, it issues; servers renew their certificates.
-3. The old one is retired, by an administrator.
+3. The old one is retired, by an administrator. Before step 2, the replacement may be aborted instead.
 
 The record says which step was reached, so that each leader master goes on from there.
 """
@@ -24,6 +24,8 @@ from nyala.wire.proto import catalog_pb2 as cat
 
 MAX_LINKS = 8
 """Links that are kept, of the newest authorities."""
+MAX_ABORTED = 32
+"""Aborted replacements whose keys masters are told to remove, of the newest."""
 NOT_RUNNING = (
     "a certificate of the new authority, as far as this leader master knows: it is not running, and without "
     "one it cannot join the cluster again; start it before"
@@ -157,10 +159,45 @@ def begin(before: Authority, made: Successor, now_us: int, by: str) -> CatalogOp
             links=[*links, made.link][-MAX_LINKS:],
             changed_us=now_us,
             changed_by=by,
+            aborted=[] if known is None else known.aborted,
         )
         return _change(added)
 
-    return _operation("add authority", plan)
+    return authorities_operation("add authority", plan)
+
+
+def abort(now_us: int, by: str) -> CatalogOperation:
+    """Return the operation that takes a new authority back which has issued nothing yet.
+
+    Its plan raises InvalidArgument if no replacement is under way, or the new authority issues.
+
+    Args:
+        now_us: see `begin`.
+        by: who aborts it.
+    """
+
+    def plan(catalog: Catalog) -> CatalogPlan:
+        known = catalog.access.authorities
+        if known is None or step_of(known) is not RotationStep.ADDED:
+            raise InvalidArgument(
+                f"there is no replacement to abort: {step_of(known).value}. Once the new authority issues "
+                "certificates, go on: nyala ca show, and nyala ca retire"
+            )
+        (added,) = bundle.parse(newest_of(known))
+        changed = cat.AuthoritiesRecord(
+            certificates=known.certificates[:1],
+            links=[
+                link
+                for link in known.links
+                if bundle.parse(link)[0].public_key() != added.public_key()
+            ],
+            changed_us=now_us,
+            changed_by=by,
+            aborted=[*known.aborted, bundle.key_id(added)][-MAX_ABORTED:],
+        )
+        return _change(changed)
+
+    return authorities_operation("abort the new authority", plan)
 
 
 def issue(now_us: int) -> CatalogOperation:
@@ -181,7 +218,7 @@ def issue(now_us: int) -> CatalogOperation:
         changed.issuing_us = changed.changed_us = now_us
         return _change(changed)
 
-    return _operation("issue by the new authority", plan)
+    return authorities_operation("issue by the new authority", plan)
 
 
 def retire(
@@ -205,11 +242,11 @@ def retire(
         check(catalog)
         changed = cat.AuthoritiesRecord()
         changed.CopyFrom(known)
-        del changed.certificates[1:]
+        del changed.certificates[1:], changed.renewed[:]
         changed.changed_us, changed.changed_by = now_us, by
         return _change(changed)
 
-    return _operation("retire authority", plan)
+    return authorities_operation("retire authority", plan)
 
 
 def check_none(record: cat.AuthoritiesRecord | None) -> None:
@@ -272,12 +309,15 @@ def replacement_of(record: cat.AuthoritiesRecord | None, authority: str) -> byte
     return bytes(new) if id_of(old) == authority else b""
 
 
-def check_nobody_left(behind: Mapping[str, str], logins: Sequence[str], *, own: bool) -> None:
+def check_nobody_left(
+    behind: Mapping[str, str], logins: Sequence[str], users: Sequence[str], *, own: bool
+) -> None:
     """Check that nobody needs the old authority.
 
     Args:
         behind: what each server lacks, by what to call it.
         logins: users whose logins may have a certificate of it.
+        users: certificates of `nyala cert user` that are of it, as to be called.
         own: the caller's certificate is of it.
 
     Raises:
@@ -290,6 +330,12 @@ def check_nobody_left(behind: Mapping[str, str], logins: Sequence[str], *, own: 
     found = [f"{who} lacks {what}" for who, what in behind.items()]
     if logins:
         found.append(f"logins that may be of the old authority: {', '.join(logins[:20])}")
+    if users:
+        more = f" and {len(users) - 20} more" if len(users) > 20 else ""
+        found.append(
+            f"certificates of users that were not renewed: {', '.join(users[:20])}{more}; their holders run "
+            "nyala cert renew, or nyala cert revoke ends those that are not used any more"
+        )
     if found:
         raise Forbidden(
             f"the old authority is still needed, and was not retired: {'; '.join(found[:20])}. Wait until "
@@ -340,5 +386,11 @@ def _change(record: cat.AuthoritiesRecord) -> CatalogPlan:
     return CatalogPlan(access=AccessChanges(authorities=record))
 
 
-def _operation(what: str, plan: Callable[[Catalog], CatalogPlan]) -> CatalogOperation:
+def authorities_operation(what: str, plan: Callable[[Catalog], CatalogPlan]) -> CatalogOperation:
+    """Return an operation on the record of the authorities, which has the lock of all changes of access.
+
+    Args:
+        what: the operation, for the log.
+        plan: see `CatalogOperation`.
+    """
     return CatalogOperation(what, lambda _: Scope(tables=(ACCESS_LOCK,)), plan)

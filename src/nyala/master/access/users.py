@@ -32,11 +32,13 @@ class UserChange:
         role: the new role; empty: it stays.
         password: the new hash; None: it stays.
         disabled: whether the user may not log in; None: it stays.
+        issuer: whose tokens name the account; empty: the next one that names it; None: it stays.
     """
 
     role: str = ""
     password: PasswordHash | None = None
     disabled: bool | None = None
+    issuer: str | None = None
 
 
 def add(record: cat.UserRecord) -> CatalogOperation:
@@ -90,6 +92,8 @@ def change(
             changed.password.CopyFrom(packed(wanted.password))
         if wanted.disabled is not None:
             changed.disabled = wanted.disabled
+        if wanted.issuer is not None:
+            changed.issuer = wanted.issuer
         ended = added(catalog, _revocation(name, changed.changed_us, by))
         return CatalogPlan(
             access=AccessChanges(
@@ -126,7 +130,8 @@ def log_in(seen: cat.UserRecord, issued_us: int) -> CatalogOperation:
     Its plan raises Unauthenticated if the account was changed or removed since its password was checked.
 
     Args:
-        seen: the account, as it was when the login was checked.
+        seen: the account, as it was when the login was checked; its issuer is that of the token, if it has
+            none yet.
         issued_us: when the certificate was issued, since the epoch.
     """
 
@@ -135,6 +140,7 @@ def log_in(seen: cat.UserRecord, issued_us: int) -> CatalogOperation:
         changed = cat.UserRecord()
         changed.CopyFrom(known)
         changed.issued_us = max(issued_us, known.issued_us)
+        changed.issuer = known.issuer or seen.issuer
         return CatalogPlan(access=AccessChanges(users=(changed,)))
 
     return _operation("log in", plan)

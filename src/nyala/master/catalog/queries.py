@@ -30,6 +30,7 @@ def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTable
                 replicas=t.spec.replicas,
                 purge_after_us=t.record.purge_after_us,
                 kind=t.spec.kind,
+                quota_bytes=quota_of(t.spec.options),
             )
             for t in tables
         ]

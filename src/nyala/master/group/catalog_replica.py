@@ -57,7 +57,7 @@ async def open_host(
             raise Corrupt(f"a master's directory holds a replica of {group}")
         return Tablet.open(env.files, directory)
 
-    async def members(_group: TabletId) -> Configuration | None:
+    async def members(_group: TabletId, _sender: ServerUuid) -> Configuration | None:
         return group()
 
     return await ReplicaHost.open(

@@ -21,7 +21,8 @@ from nyala.master.services.tables import MasterContext
 from nyala.master.services.token_logins import TokenLogins
 from nyala.security import revocation
 from nyala.security.accounts import passwords
-from nyala.security.accounts.attempts import LoginAttempts
+from nyala.security.accounts.attempts import LoginAttempts, host_seen
+from nyala.security.accounts.issuers import check_issuer
 from nyala.security.accounts.passwords import PasswordHash
 from nyala.security.identity import CALLER
 from nyala.security.principal import check_name, parse_role
@@ -80,7 +81,7 @@ class AccountsService:
         now_us = self._now_us()
         record = cat.UserRecord(
             id=name, role=role.name.lower(), created_us=now_us, changed_us=now_us,
-            created_by=name_of(CALLER.get()),
+            created_by=name_of(CALLER.get()), issuer=check_issuer(request.issuer),
         )  # fmt: skip
         if not request.without_password:
             record.password.CopyFrom(users.packed(await self._hash(request.password)))
@@ -112,15 +113,16 @@ class AccountsService:
         if request.password:
             passwords.check_new(name, request.password)
         disabled = request.disabled if request.HasField("disabled") else None
-        if not request.role and not request.password and disabled is None:
+        issuer = check_issuer(request.issuer) if request.HasField("issuer") else None
+        if not request.role and not request.password and disabled is None and issuer is None:
             raise InvalidArgument(
-                f"nothing of {name} would change; give a role, a password, or disabled"
+                f"nothing of {name} would change; give a role, a password, disabled, or an issuer"
             )
         self._check_not_caller(name)
         term = await self._context.confirmed()
         authority_of(self._config, term.catalog)
         hashed = await self._hash(request.password) if request.password else None
-        change = UserChange(request.role.lower(), hashed, disabled)
+        change = UserChange(request.role.lower(), hashed, disabled, issuer)
         wanted = users.change(name, change, self._now_us, name_of(CALLER.get()))
         await self._context.require_leading().run(wanted, term)
         return pb.SetUserResponse()
@@ -175,7 +177,8 @@ class AccountsService:
             Forbidden: it is disabled.
         """
         with self._slot():
-            self._attempts.begin(request.name, request.peer_host)
+            host = host_seen(request.peer_host)
+            self._attempts.begin(request.name, host)
             user = term.catalog.access.users.get(request.name)
             right = await self._context.env.tasks.run(
                 Lane.COMPUTE, passwords.matches, request.password, users.hash_in(user)
@@ -185,7 +188,7 @@ class AccountsService:
                 f"the user {request.name[:64]!r} is unknown, or the password is wrong; an administrator sets "
                 "a new one with: nyala user passwd"
             )
-        self._attempts.succeeded(request.name, request.peer_host)
+        self._attempts.succeeded(request.name, host)
         return users.enabled(user)
 
     async def _renewed_password(

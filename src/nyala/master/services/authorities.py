@@ -5,26 +5,23 @@ the next step when no live server lacks anything: so a new leader goes on once t
 """
 
 import asyncio
-from datetime import timedelta
 
 from nyala.admin.authority_keys import KeyReceiver, send_key
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, Unavailable
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
-from nyala.master.access import authorities
+from nyala.master.access import authorities, issued
 from nyala.master.access.authorities import Report, RotationStep, authority_of, step_of
 from nyala.master.config import MasterConfig
 from nyala.master.leader import Term
-from nyala.master.services.access import entries_of, name_of
+from nyala.master.services.access import name_of
+from nyala.master.services.reissues import Reissues, revoked_in
 from nyala.master.services.tables import MasterContext
 from nyala.master.tservers import TServers
 from nyala.security.authorities import bundle
 from nyala.security.authorities.bundle import Successor
 from nyala.security.authorities.keyring import Keyring
-from nyala.security.identity import CALLER, PeerIdentity
-from nyala.security.principal import AccessRole
-from nyala.security.revocation import Revocations
-from nyala.security.signing_request import public_key_of
+from nyala.security.identity import CALLER
 from nyala.wire import methods
 from nyala.wire.proto import access_pb2 as pb
 
@@ -45,6 +42,7 @@ class AuthoritiesService:
     def __init__(self, context: MasterContext, config: MasterConfig) -> None:
         self._context = context
         self._config = config
+        self._reissues = Reissues(context, config)
         self._receiver = KeyReceiver(context.env, config.keys)
         self._reports: dict[str, tuple[Report, int]] = {}
         self._term, self._since_us = 0, 0
@@ -55,8 +53,9 @@ class AuthoritiesService:
         return {
             methods.AUTHORITY_STATUS: self.status,
             methods.ROTATE_AUTHORITY: self.rotate,
+            methods.ABORT_AUTHORITY: self.abort,
             methods.RETIRE_AUTHORITY: self.retire,
-            methods.REISSUE: self.reissue,
+            methods.REISSUE: self._reissues.reissue,
             methods.OFFER_AUTHORITY: self._receiver.offer,
             methods.TAKE_AUTHORITY: self._receiver.take,
         }
@@ -98,10 +97,15 @@ class AuthoritiesService:
             certificates=known.certificates,
             links=known.links,
             send_key_to=authorities.without_key(known, masters, report),
+            aborted=known.aborted,
         )
 
     async def status(self, request: pb.AuthorityStatusRequest) -> pb.AuthorityStatusResponse:
-        """Return the authorities, the step of a replacement, and who is behind."""
+        """Return the authorities, the step of a replacement, and who is behind.
+
+        Raises:
+            InvalidArgument: a serial number in the request is none.
+        """
         term = await self._context.confirmed()
         known = term.catalog.access.authorities
         if known is None:
@@ -110,6 +114,7 @@ class AuthoritiesService:
         answer = pb.AuthorityStatusResponse(
             certificates=known.certificates, issuing_us=known.issuing_us,
             changed_us=known.changed_us, changed_by=known.changed_by, logins=self._logins(term),
+            users=self._users(term, request.issued),
         )  # fmt: skip
         for uuid, (report, what) in self._left(term).items():
             answer.behind.add(uuid=uuid, role=report.role, address=report.address, lacks=what)
@@ -149,26 +154,46 @@ class AuthoritiesService:
         await self._context.require_leading().run(wanted, term)
         return pb.RotateAuthorityResponse(certificate=made.authority.certificate_pem)
 
+    async def abort(self, request: pb.AbortAuthorityRequest) -> pb.AbortAuthorityResponse:
+        """Take the new authority back, which has issued nothing yet; durable on return.
+
+        Servers stop trusting it, and masters remove its key, at their next reports to any leader.
+
+        Raises:
+            InvalidArgument: no replacement is under way, or the new authority issues.
+        """
+        term = await self._context.confirmed()
+        wanted = authorities.abort(self._context.env.clock.wall_us(), _caller_name())
+        await self._context.require_leading().run(wanted, term)
+        known = term.catalog.access.authorities
+        return pb.AbortAuthorityResponse(certificates=[] if known is None else known.certificates)
+
     async def retire(self, request: pb.RetireAuthorityRequest) -> pb.RetireAuthorityResponse:
         """Retire the old authority; durable on return.
 
         A request that names it may be sent again.
 
         Raises:
-            InvalidArgument: there is none, or it is another one.
-            Forbidden: servers, logins or the caller need it; not if the request forces it.
+            InvalidArgument: there is none, it is another one, or users' certificates are not listed.
+            Forbidden: servers, logins, users or the caller need it; not if the request forces it.
         """
         term = await self._context.confirmed()
         if authorities.is_retired(term.catalog, request.authority):
             return self._trusted(term)
         known = authorities.require_issuing(term.catalog, request.authority)
+        if not request.force and not request.HasField("issued"):
+            raise InvalidArgument(
+                "the masters do not know of the certificates that nyala cert user made, which retirement "
+                "would end; name the authority's folder, which lists them: nyala ca retire --dir FOLDER"
+            )
         caller = CALLER.get()
         own = caller is not None and caller.authority == authorities.id_of(known.certificates[-1])
 
         def check(_: object) -> None:
             behind = {f"{r.role} {r.address}": what for r, what in self._left(term).values()}
             if not request.force:
-                authorities.check_nobody_left(behind, self._logins(term), own=own)
+                users = issued.texts(self._users(term, request.issued))
+                authorities.check_nobody_left(behind, self._logins(term), users, own=own)
 
         now_us = self._context.env.clock.wall_us()
         wanted = authorities.retire(now_us, _caller_name(), check, request.authority)
@@ -178,33 +203,6 @@ class AuthoritiesService:
     def _trusted(self, term: Term) -> pb.RetireAuthorityResponse:
         left = term.catalog.access.authorities
         return pb.RetireAuthorityResponse(certificates=[] if left is None else left.certificates)
-
-    async def reissue(self, request: pb.ReissueRequest) -> pb.ReissueResponse:
-        """Return a certificate of the present authority in place of one of the old authority.
-
-        It has the name, role, times and serial number of the caller's, so that what revokes one revokes both.
-
-        Raises:
-            Forbidden: the caller is a server, or this master does not sign.
-            Unauthenticated: the caller's certificate was revoked.
-            InvalidArgument: a malformed request.
-        """
-        term = await self._context.confirmed()
-        caller = _user()
-        current = Revocations()
-        current.replace(entries_of(term.catalog.access.revocations.values()))
-        current.check(caller)
-        known = term.catalog.access.authorities
-        authority = authority_of(self._config, term.catalog)
-        trusted = [authority.certificate_pem] if known is None else known.certificates
-        answer = pb.ReissueResponse(ca=b"".join(trusted))
-        if caller.authority != bundle.key_id(authority.certificate):
-            answer.certificate = authority.sign(
-                public_key_of(request.csr), caller.principal.role, caller.principal.name, (),
-                timedelta(seconds=caller.ends_s - caller.issued_s), caller.issued_s * 1_000_000,
-                caller.serial,
-            )  # fmt: skip
-        return answer
 
     def _record(self, term: Term, uuid: str, report: Report) -> None:
         now_us = self._now_us()
@@ -249,6 +247,11 @@ class AuthoritiesService:
         now_us = self._context.env.clock.wall_us()
         return authorities.old_logins(term.catalog, now_us, valid_us)
 
+    def _users(self, term: Term, listed: pb.IssuedCertificates) -> list[pb.IssuedCertificate]:
+        now_s = self._context.env.clock.wall_us() // 1_000_000
+        known = term.catalog.access.authorities
+        return issued.needing_old(known, listed.certificates, revoked_in(term), now_s)
+
     def _now_us(self) -> int:
         return self._context.env.clock.monotonic_us()
 
@@ -281,18 +284,6 @@ async def _spread(context: MasterContext, keys: Keyring, made: Successor, before
             "the key of the new authority has not reached a majority of the masters "
             f"({'; '.join(errors)}); nothing was changed"
         )
-
-
-def _user() -> PeerIdentity:
-    """Return the caller, who is a user.
-
-    Raises:
-        Forbidden: it is a server, or has no certificate.
-    """
-    caller = CALLER.get()
-    if caller is None or caller.principal.role is AccessRole.SERVER:
-        raise Forbidden("only certificates of users are issued again; servers renew theirs")
-    return caller
 
 
 def _tablet_servers(term: Term, known: TServers) -> dict[str, Report]:

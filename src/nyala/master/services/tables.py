@@ -204,7 +204,16 @@ class MasterService:
     async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
         """Return the tables of a kind, by name. Any master, within the staleness that is allowed."""
         seen = await self._context.look_up(request.staleness)
-        return seen.answer(lambda: queries.list_tables(seen.catalog, request))
+
+        def answer() -> pb.ListTablesResponse:
+            listed = queries.list_tables(seen.catalog, request)
+            term = self._context.require_leading().current()
+            for table in listed.tables:
+                if term is not None and table.quota_bytes:
+                    table.bytes = term.quotas.size_of(TableId(table.id)) or 0
+            return listed
+
+        return seen.answer(answer)
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
         """Return the description of a table. Any master, as `list_tables`.

@@ -19,8 +19,11 @@ from nyala.replica.replica import Replica
 
 log = logging.getLogger(__name__)
 
-ConfigurationSource = Callable[[TabletId], Awaitable[Configuration | None]]
-"""Returns the newest committed configuration of a group that the masters know; None: they know none."""
+ConfigurationSource = Callable[[TabletId, ServerUuid], Awaitable[Configuration | None]]
+"""Returns the newest committed configuration of a group that the masters know; None: they know none.
+
+The server has sent a message, and the replica does not know it as a member.
+"""
 ASK_INTERVAL_US = 500_000
 """Time between two questions about one group, in microseconds."""
 KEPT_US = 60_000_000
@@ -65,10 +68,10 @@ class Senders:
         later = self._later.get(replica.group)
         if later is not None and later.id > config.id and sender in later.uuids:
             return True
-        self._ask(replica.group)
+        self._ask(replica.group, sender)
         return False
 
-    def _ask(self, group: TabletId) -> None:
+    def _ask(self, group: TabletId, sender: ServerUuid) -> None:
         now_us = self._context.env.clock.monotonic_us()
         before_us = self._asked_us.get(group)
         if before_us is not None and now_us - before_us < ASK_INTERVAL_US:
@@ -79,7 +82,7 @@ class Senders:
                 return
         self._asked_us[group] = now_us
         assert self._source is not None
-        work = self._learn(group, self._source)
+        work = self._learn(group, sender, self._source)
         self._context.env.tasks.spawn(work, f"members of {group}")
 
     def _forget(self, now_us: int) -> None:
@@ -89,9 +92,11 @@ class Senders:
             del self._asked_us[group]
             self._later.pop(group, None)
 
-    async def _learn(self, group: TabletId, source: ConfigurationSource) -> None:
+    async def _learn(
+        self, group: TabletId, sender: ServerUuid, source: ConfigurationSource
+    ) -> None:
         try:
-            found = await source(group)
+            found = await source(group, sender)
         except NyalaError as err:  # no master answers: asked again with a later message
             log.debug("the members of %s are not known: %s", group, err)
             return

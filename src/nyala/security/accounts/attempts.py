@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from nyala.common.addresses import keep_newest
 from nyala.common.errors import Unauthenticated
+from nyala.security.identity import CALLER
 
 FREE_OF_USER, FREE_OF_HOST = 5, 20
 """Failures before a user, or a host, has to wait."""
@@ -13,7 +14,8 @@ MOST_WAIT_S = 60
 FORGOTTEN_S = 900
 """Time without a login after which failures are forgotten, in seconds."""
 KEPT = 10_000
-"""Users and hosts that are remembered; the oldest are dropped."""
+"""Users, and hosts, that are remembered; the oldest of the same kind are dropped."""
+_KEY_LENGTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,18 @@ class _Failures:
     count: int
     last_us: int
     allowed_us: int
+
+
+def host_seen(host: str) -> str:
+    """Return what to call a host from which a user logs in, for the bound on failures.
+
+    A server that passes logins on may name any host. So failures count for the host at this server only.
+
+    Args:
+        host: as the server that calls names it.
+    """
+    caller = CALLER.get()
+    return host if caller is None else f"{caller.principal.name} {host}"
 
 
 class LoginAttempts:
@@ -35,14 +49,14 @@ class LoginAttempts:
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
-        self._failed: dict[tuple[str, str], _Failures] = {}
+        self._failed: dict[str, dict[str, _Failures]] = {"user": {}, "host": {}}
 
     def begin(self, user: str, host: str) -> None:
         """Count a login, before anything is computed for it.
 
         Args:
             user: name that the caller gives.
-            host: where the caller is.
+            host: where the caller is, as `host_seen` names it.
 
         Raises:
             Unauthenticated: it is too early; the message says how long to wait.
@@ -58,23 +72,34 @@ class LoginAttempts:
             count = self._of(key, now_us).count + 1
             wait_s = 0 if count < free else min(MOST_WAIT_S, 1 << min(count - free, 6))
             failures = _Failures(count, now_us, now_us + wait_s * 1_000_000)
-            keep_newest(self._failed, key, failures, KEPT)
+            keep_newest(self._failed[key[0]], key[1], failures, KEPT)
 
     def succeeded(self, user: str, host: str) -> None:
         """Forget the failures of a user who has logged in; those of the host but this one stay."""
-        of_user, of_host = self._keys(user, host)
-        self._failed.pop(of_user, None)
-        known = self._failed.get(of_host)
+        self._failed["user"].pop(user[:_KEY_LENGTH], None)
+        self._withdraw(("host", host[:_KEY_LENGTH]))
+
+    def withdraw(self, user: str, host: str) -> None:
+        """Forget a login that has not failed for its user, as when a file of the server is malformed."""
+        for key in self._keys(user, host):
+            self._withdraw(key)
+
+    def _withdraw(self, key: tuple[str, str]) -> None:
+        kind, name = key
+        known = self._failed[kind].get(name)
         if known is not None:
-            self._failed[of_host] = _Failures(known.count - 1, known.last_us, 0)
+            self._failed[kind][name] = _Failures(known.count - 1, known.last_us, 0)
 
     @staticmethod
     def _keys(user: str, host: str) -> dict[tuple[str, str], int]:
         """Return the keys of a login, with the failures after which each has to wait."""
-        return {("user", user[:64]): FREE_OF_USER, ("host", host[:64]): FREE_OF_HOST}
+        return {
+            ("user", user[:_KEY_LENGTH]): FREE_OF_USER,
+            ("host", host[:_KEY_LENGTH]): FREE_OF_HOST,
+        }
 
     def _of(self, key: tuple[str, str], now_us: int) -> _Failures:
-        found = self._failed.get(key)
+        found = self._failed[key[0]].get(key[1])
         if found is None or now_us - found.last_us > FORGOTTEN_S * 1_000_000:
             return _Failures(0, now_us, 0)
         return found

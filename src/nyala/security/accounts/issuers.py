@@ -12,6 +12,7 @@ File and keys are read for each login, so that a key which the issuer has replac
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from nyala.security.principal import check_name
 
 MAX_TOKEN_BYTES = 16 << 10
 MAX_FILE_BYTES = 1 << 20
+MAX_ISSUER = 256
+"""Largest length of the issuer of an account."""
 LEEWAY_S = 30
 """Difference between the clocks of issuer and master that is tolerated, in seconds."""
 ALGORITHMS = (
@@ -54,6 +57,35 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: list[Issuer]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenAccount:
+    """Account that a verified token names.
+
+    Attributes:
+        name: of the account.
+        issuer: of the token.
+        only: there is no other issuer.
+    """
+
+    name: str
+    issuer: str
+    only: bool
+
+
+def check_issuer(issuer: str) -> str:
+    """Return the issuer of an account; empty: none.
+
+    Raises:
+        InvalidArgument: no token can have it.
+    """
+    if len(issuer) > MAX_ISSUER or not issuer.isprintable():
+        raise InvalidArgument(
+            f"an issuer has at most {MAX_ISSUER} printable characters; give the claim iss of its tokens, as "
+            "in the file of issuers"
+        )
+    return issuer
+
+
 class TokenIssuers:
     """The issuers of a file.
 
@@ -69,8 +101,8 @@ class TokenIssuers:
         for issuer in self._read():
             self._keys(issuer)
 
-    def name_in(self, token: str, now_s: float) -> str:
-        """Return the name of the account in a token, once it is verified. Reads files.
+    def account_in(self, token: str, now_s: float) -> TokenAccount:
+        """Return the account that a token names, once it is verified. Reads files.
 
         Args:
             token: as the user has sent it.
@@ -87,7 +119,8 @@ class TokenIssuers:
             header = jwt.get_unverified_header(token)
         except (jwt.InvalidTokenError, ValueError, RecursionError) as err:
             raise _refused("it is not a JSON Web Token") from err
-        issuer = next((i for i in self._read() if i.issuer == unverified.get("iss")), None)
+        known = self._read()
+        issuer = next((i for i in known if i.issuer == unverified.get("iss")), None)
         if issuer is None:
             raise _refused(
                 "its issuer (iss) is not one of the file that the option jwt_issuers names"
@@ -96,12 +129,13 @@ class TokenIssuers:
         _check_times(claims, now_s)
         name = claims.get(issuer.name_claim)
         try:
-            return check_name(name if isinstance(name, str) else "")
+            named = check_name(name if isinstance(name, str) else "")
         except InvalidArgument as err:
             raise _refused(
                 f"its claim {issuer.name_claim!r} is not the name of an account: 1 to 64 letters, digits "
                 "and . _ @ -"
             ) from err
+        return TokenAccount(named, issuer.issuer, only=len(known) == 1)
 
     def _verified(self, token: str, header: dict[str, Any], issuer: Issuer) -> dict[str, Any]:
         """Return the claims of a token, with the signature, issuer and audience verified."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -90,6 +90,27 @@ class Keyring:
             write_private(self._folder / f"ca-{name}.key", key_pem(key))
             self._keys[name] = key
 
+    def discard(self, aborted: Collection[str]) -> None:
+        """Remove the keys of authorities that were to replace the present one, and do not. Blocking.
+
+        `ca.key` stays, whatever is named.
+
+        Args:
+            aborted: ids of the keys.
+
+        Raises:
+            OSError: a file was not removed.
+        """
+        found = sorted(self._keys.keys() & set(aborted))
+        if not found:
+            return
+        last = _id_of(authority.read_key(self._folder / CA_KEY))
+        for name in found:
+            if name != last:
+                (self._folder / f"ca-{name}.key").unlink(missing_ok=True)  # masters of one folder
+                sync_folder(self._folder)
+                del self._keys[name]
+
     def settle(self, newest: str, links: bytes) -> None:
         """Make the key of the only authority `ca.key`, and remove those of authorities before it. Blocking.
 
@@ -106,7 +127,8 @@ class Keyring:
         if newest not in self._keys:
             return
         own, last = self._folder / f"ca-{newest}.key", self._folder / CA_KEY
-        before = {key_id(link) for link in parse(links)} - {newest}
+        linked = parse(links) if links else []  # none: the only replacement was aborted
+        before = {key_id(link) for link in linked} - {newest}
         if not own.exists() and not before & self._keys.keys():
             return
         write_private(self._folder / CA_LINKS, links)

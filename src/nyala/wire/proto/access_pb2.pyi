@@ -339,12 +339,15 @@ class AddUserRequest(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     PASSWORD_FIELD_NUMBER: _builtins.int
     WITHOUT_PASSWORD_FIELD_NUMBER: _builtins.int
+    ISSUER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     role: _builtins.str
     password: _builtins.str
     """empty, if:"""
     without_password: _builtins.bool
     """the user logs in with tokens of issuers only"""
+    issuer: _builtins.str
+    """see UserRecord"""
     def __init__(
         self,
         *,
@@ -352,10 +355,11 @@ class AddUserRequest(_message.Message):
         role: _builtins.str = ...,
         password: _builtins.str = ...,
         without_password: _builtins.bool = ...,
+        issuer: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "password", b"password", "role", b"role", "without_password", b"without_password"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["issuer", b"issuer", "name", b"name", "password", b"password", "role", b"role", "without_password", b"without_password"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -419,12 +423,15 @@ class SetUserRequest(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     PASSWORD_FIELD_NUMBER: _builtins.int
     DISABLED_FIELD_NUMBER: _builtins.int
+    ISSUER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     role: _builtins.str
     password: _builtins.str
     """empty: it stays"""
     disabled: _builtins.bool
     """unset: it stays"""
+    issuer: _builtins.str
+    """see UserRecord; unset: it stays"""
     def __init__(
         self,
         *,
@@ -432,14 +439,20 @@ class SetUserRequest(_message.Message):
         role: _builtins.str = ...,
         password: _builtins.str = ...,
         disabled: _builtins.bool | None = ...,
+        issuer: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_disabled", b"_disabled", "disabled", b"disabled"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_disabled", b"_disabled", "_issuer", b"_issuer", "disabled", b"disabled", "issuer", b"issuer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_disabled", b"_disabled", "disabled", b"disabled", "name", b"name", "password", b"password", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_disabled", b"_disabled", "_issuer", b"_issuer", "disabled", b"disabled", "issuer", b"issuer", "name", b"name", "password", b"password", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__disabled: _TypeAlias = _typing.Literal["disabled"]  # noqa: Y015
     _WhichOneofArgType__disabled: _TypeAlias = _typing.Literal["_disabled", b"_disabled"]  # noqa: Y015
+    _WhichOneofReturnType__issuer: _TypeAlias = _typing.Literal["issuer"]  # noqa: Y015
+    _WhichOneofArgType__issuer: _TypeAlias = _typing.Literal["_issuer", b"_issuer"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__disabled) -> _WhichOneofReturnType__disabled | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__issuer) -> _WhichOneofReturnType__issuer | None: ...
 
 Global___SetUserRequest: _TypeAlias = SetUserRequest  # noqa: Y015
 
@@ -902,6 +915,7 @@ class AuthoritiesAnswer(_message.Message):
     CERTIFICATES_FIELD_NUMBER: _builtins.int
     LINKS_FIELD_NUMBER: _builtins.int
     SEND_KEY_TO_FIELD_NUMBER: _builtins.int
+    ABORTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def certificates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """PEM; none: the first authority was never replaced"""
@@ -912,31 +926,97 @@ class AuthoritiesAnswer(_message.Message):
     def send_key_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """public addresses of masters that lack the key of the newest authority"""
 
+    @_builtins.property
+    def aborted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """see AuthoritiesRecord"""
+
     def __init__(
         self,
         *,
         certificates: _abc.Iterable[_builtins.bytes] | None = ...,
         links: _abc.Iterable[_builtins.bytes] | None = ...,
         send_key_to: _abc.Iterable[_builtins.str] | None = ...,
+        aborted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificates", b"certificates", "links", b"links", "send_key_to", b"send_key_to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "certificates", b"certificates", "links", b"links", "send_key_to", b"send_key_to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AuthoritiesAnswer: _TypeAlias = AuthoritiesAnswer  # noqa: Y015
 
 @_typing.final
-class AuthorityStatusRequest(_message.Message):
+class IssuedCertificate(_message.Message):
+    """A certificate of a user that nyala init or nyala cert user has made, as listed in the authority's folder."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    SERIAL_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    ISSUED_S_FIELD_NUMBER: _builtins.int
+    ENDS_S_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
+    serial: _builtins.str
+    """in hex"""
+    user: _builtins.str
+    issued_s: _builtins.int
+    ends_s: _builtins.int
+    """since the epoch"""
+    authority: _builtins.str
+    """key id of the authority that issued it, in hex"""
     def __init__(
         self,
+        *,
+        serial: _builtins.str = ...,
+        user: _builtins.str = ...,
+        issued_s: _builtins.int = ...,
+        ends_s: _builtins.int = ...,
+        authority: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "ends_s", b"ends_s", "issued_s", b"issued_s", "serial", b"serial", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IssuedCertificate: _TypeAlias = IssuedCertificate  # noqa: Y015
+
+@_typing.final
+class IssuedCertificates(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def certificates(self) -> _containers.RepeatedCompositeFieldContainer[Global___IssuedCertificate]: ...
+    def __init__(
+        self,
+        *,
+        certificates: _abc.Iterable[Global___IssuedCertificate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificates", b"certificates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IssuedCertificates: _TypeAlias = IssuedCertificates  # noqa: Y015
+
+@_typing.final
+class AuthorityStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ISSUED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def issued(self) -> Global___IssuedCertificates: ...
+    def __init__(
+        self,
+        *,
+        issued: Global___IssuedCertificates | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["issued", b"issued"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["issued", b"issued"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -980,6 +1060,7 @@ class AuthorityStatusResponse(_message.Message):
     ISSUING_US_FIELD_NUMBER: _builtins.int
     CHANGED_US_FIELD_NUMBER: _builtins.int
     CHANGED_BY_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
     issuing_us: _builtins.int
     """see AuthoritiesRecord"""
     changed_us: _builtins.int
@@ -994,6 +1075,10 @@ class AuthorityStatusResponse(_message.Message):
     def logins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """users whose logins may have a certificate of the old authority"""
 
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___IssuedCertificate]:
+        """of the request's `issued`: those that need the old authority"""
+
     def __init__(
         self,
         *,
@@ -1003,10 +1088,11 @@ class AuthorityStatusResponse(_message.Message):
         issuing_us: _builtins.int = ...,
         changed_us: _builtins.int = ...,
         changed_by: _builtins.str = ...,
+        users: _abc.Iterable[Global___IssuedCertificate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "certificates", b"certificates", "changed_by", b"changed_by", "changed_us", b"changed_us", "issuing_us", b"issuing_us", "logins", b"logins"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["behind", b"behind", "certificates", b"certificates", "changed_by", b"changed_by", "changed_us", b"changed_us", "issuing_us", b"issuing_us", "logins", b"logins", "users", b"users"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1052,24 +1138,65 @@ class RotateAuthorityResponse(_message.Message):
 Global___RotateAuthorityResponse: _TypeAlias = RotateAuthorityResponse  # noqa: Y015
 
 @_typing.final
+class AbortAuthorityRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortAuthorityRequest: _TypeAlias = AbortAuthorityRequest  # noqa: Y015
+
+@_typing.final
+class AbortAuthorityResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def certificates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        certificates: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificates", b"certificates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortAuthorityResponse: _TypeAlias = AbortAuthorityResponse  # noqa: Y015
+
+@_typing.final
 class RetireAuthorityRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FORCE_FIELD_NUMBER: _builtins.int
+    ISSUED_FIELD_NUMBER: _builtins.int
     AUTHORITY_FIELD_NUMBER: _builtins.int
     force: _builtins.bool
     """also if it locks out servers and users"""
     authority: _builtins.str
     """key id of the old authority: sent again, it changes nothing; empty: any"""
+    @_builtins.property
+    def issued(self) -> Global___IssuedCertificates:
+        """required, unless `force` is set"""
+
     def __init__(
         self,
         *,
         force: _builtins.bool = ...,
+        issued: Global___IssuedCertificates | None = ...,
         authority: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["issued", b"issued"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "force", b"force"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "force", b"force", "issued", b"issued"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -602,6 +602,8 @@ class AuthoritiesRecord(_message.Message):
     CHANGED_US_FIELD_NUMBER: _builtins.int
     CHANGED_BY_FIELD_NUMBER: _builtins.int
     ISSUING_US_FIELD_NUMBER: _builtins.int
+    RENEWED_FIELD_NUMBER: _builtins.int
+    ABORTED_FIELD_NUMBER: _builtins.int
     changed_us: _builtins.int
     changed_by: _builtins.str
     """last step"""
@@ -615,6 +617,14 @@ class AuthoritiesRecord(_message.Message):
     def links(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """PEM; keys of later authorities, each certified by the one before it"""
 
+    @_builtins.property
+    def renewed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """serial numbers of users' certificates that it has issued again, 20 bytes"""
+
+    @_builtins.property
+    def aborted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """key ids of authorities whose rotation was aborted; masters remove the keys"""
+
     def __init__(
         self,
         *,
@@ -623,10 +633,12 @@ class AuthoritiesRecord(_message.Message):
         changed_us: _builtins.int = ...,
         changed_by: _builtins.str = ...,
         issuing_us: _builtins.int = ...,
+        renewed: _abc.Iterable[_builtins.bytes] | None = ...,
+        aborted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificates", b"certificates", "changed_by", b"changed_by", "changed_us", b"changed_us", "issuing_us", b"issuing_us", "links", b"links"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "certificates", b"certificates", "changed_by", b"changed_by", "changed_us", b"changed_us", "issuing_us", b"issuing_us", "links", b"links", "renewed", b"renewed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -646,6 +658,7 @@ class UserRecord(_message.Message):
     CREATED_BY_FIELD_NUMBER: _builtins.int
     CHANGED_US_FIELD_NUMBER: _builtins.int
     ISSUED_US_FIELD_NUMBER: _builtins.int
+    ISSUER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     role: _builtins.str
     """"reader", ...: a role of users"""
@@ -657,6 +670,8 @@ class UserRecord(_message.Message):
     """of role, password or `disabled`"""
     issued_us: _builtins.int
     """when the newest certificate was issued: revocations are not before it"""
+    issuer: _builtins.str
+    """whose JSON Web Tokens name the account; empty: not bound to an issuer yet"""
     @_builtins.property
     def password(self) -> Global___PasswordHash: ...
     def __init__(
@@ -670,10 +685,11 @@ class UserRecord(_message.Message):
         created_by: _builtins.str = ...,
         changed_us: _builtins.int = ...,
         issued_us: _builtins.int = ...,
+        issuer: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["password", b"password"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_us", b"changed_us", "created_by", b"created_by", "created_us", b"created_us", "disabled", b"disabled", "id", b"id", "issued_us", b"issued_us", "password", b"password", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_us", b"changed_us", "created_by", b"created_by", "created_us", b"created_us", "disabled", b"disabled", "id", b"id", "issued_us", b"issued_us", "issuer", b"issuer", "password", b"password", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1031,6 +1031,8 @@ class TableSummary(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     PURGE_AFTER_US_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    QUOTA_BYTES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     name: _builtins.str
     state: _builtins.str
@@ -1040,6 +1042,9 @@ class TableSummary(_message.Message):
     """dropped: end of the time in which it can be recalled, microseconds since the epoch"""
     kind: _builtins.int
     """TableSpec.kind"""
+    quota_bytes: _builtins.int
+    bytes: _builtins.int
+    """as in DescribeTableResponse; `bytes` from the leader master only"""
     def __init__(
         self,
         *,
@@ -1050,10 +1055,12 @@ class TableSummary(_message.Message):
         replicas: _builtins.int = ...,
         purge_after_us: _builtins.int = ...,
         kind: _builtins.int = ...,
+        quota_bytes: _builtins.int = ...,
+        bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "name", b"name", "purge_after_us", b"purge_after_us", "replicas", b"replicas", "state", b"state", "tablets", b"tablets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "id", b"id", "kind", b"kind", "name", b"name", "purge_after_us", b"purge_after_us", "quota_bytes", b"quota_bytes", "replicas", b"replicas", "state", b"state", "tablets", b"tablets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,11 +28,11 @@ def identity_of_call(context: Any, credentials: Credentials) -> PeerIdentity:
         credentials: of this process.
 
     Raises:
-        Unauthenticated: the certificate is no user's or server's, or was revoked.
+        Unauthenticated: the certificate is no user's or server's, has expired, or was revoked.
     """
     known: Mapping[str, list[bytes]] = context.auth_context()
     found = identity_of_pem(known.get(_PEM, [b""])[0])
-    credentials.revocations.check(found)
+    credentials.check(found)
     return found
 
 
@@ -46,10 +46,10 @@ def identity_of_connection(
         credentials: of this process.
 
     Raises:
-        Unauthenticated: the certificate is no user's or server's, or was revoked.
+        Unauthenticated: the certificate is no user's or server's, has expired, or was revoked.
     """
     found = identity_of_peer(transport.get_extra_info("peercert") or {})
-    credentials.revocations.check(found)
+    credentials.check(found)
     return found
 
 

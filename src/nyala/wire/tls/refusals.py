@@ -26,10 +26,17 @@ class Refusals:
     Args:
         audit: the log; None: nothing is noted.
         now_s: returns the time in seconds; by default that of the loop.
+        lines_of_caller: lines of one caller in a window.
     """
 
-    def __init__(self, audit: Audit | None, now_s: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        audit: Audit | None,
+        now_s: Callable[[], float] | None = None,
+        lines_of_caller: int = LINES_OF_CALLER,
+    ) -> None:
         self._audit = audit
+        self._lines_of_caller = lines_of_caller
         self._now_s = now_s
         self._since_s = 0.0
         self._lines: Counter[str] = Counter()
@@ -84,7 +91,7 @@ class Refusals:
         if self._audit is None:
             return
         self._roll()
-        if self._lines[caller] >= LINES_OF_CALLER or self._lines.total() >= LINES:
+        if self._lines[caller] >= self._lines_of_caller or self._lines.total() >= LINES:
             known = caller in self._suppressed or len(self._suppressed) < LINES
             self._suppressed[caller if known else OTHERS] += 1
             return

@@ -15,6 +15,7 @@ from nyala.operate.ksck import (
     ClusterHealth,
     check_masters,
     check_tservers,
+    quota_rows,
     replica_rows,
     tablet_problems,
 )
@@ -223,6 +224,27 @@ def test_copy_in_progress_is_shown_with_progress(kind):
     assert list(found["c"]) == ["x"]
     problems = tablet_problems(TABLET, statuses() | found, summary(kind))
     assert "the replica on c:1 is COPYING from a:1: FILES, 10 of 20 bytes" in problems
+
+
+def test_tables_at_their_quotas_or_near_them_are_listed_and_the_others_not():
+    tables = [
+        pb.TableSummary(name=name, quota_bytes=quota, bytes=size)
+        for name, quota, size in (
+            ("over", 1_000, 1_200), ("at", 1_000, 1_000), ("near", 1_000, 900), ("far", 1_000, 899),
+            ("none", 0, 0), ("unknown", 1_000, 0),
+        )
+    ]  # fmt: skip
+    health = ClusterHealth(quotas=quota_rows(tables))
+    assert health.quotas == [
+        ("over", 1_200, 1_000, 120, "takes deletes only"),
+        ("at", 1_000, 1_000, 100, "takes deletes only"),
+        ("near", 900, 1_000, 90, "near its quota"),
+    ]
+    shown = health.as_dict()
+    assert shown["healthy"], "the cluster does what was asked of it"
+    assert shown["quotas"][2] == {
+        "table": "near", "bytes": 900, "quota": 1_000, "percent": 90, "state": "near its quota",
+    }  # fmt: skip
 
 
 def test_healthz_names_a_clock_that_cannot_be_saved():

@@ -1,7 +1,6 @@
 """Replacement of the certificate authority at the masters: its steps, under any leader."""
 
 import asyncio
-import shutil
 
 import pytest
 
@@ -13,8 +12,6 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.security.authorities import bundle
-from nyala.security.authorities.keyring import Keyring
-from nyala.security.authority import load
 from nyala.security.identity import CALLER, PeerIdentity, identity_of_pem
 from nyala.security.principal import AccessRole, Principal
 from nyala.security.signing_request import new_request
@@ -22,66 +19,16 @@ from nyala.wire import methods
 from nyala.wire.proto import access_pb2 as pb
 from tests.unit.master.support.master_cluster import NAMES, others, with_masters
 from tests.unit.master.support.master_helpers import server_info
-from tests.unit.security.certificates import authority
+from tests.unit.master.support.rotation import SERVER, Reports, begun, issuing, key_folders, status
 
-SERVER = "7" * 32
+NOBODY = pb.IssuedCertificates()
 PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
 def keys(tmp_path):
     """Each master's own folder with the key."""
-    for name in NAMES:
-        (tmp_path / name).mkdir(mode=0o700)
-        for file in ("ca.crt", "ca.key"):
-            shutil.copy(f"{authority()}/{file}", tmp_path / name)
-    return {name: Keyring(str(tmp_path / name)) for name in NAMES}
-
-
-class Reports:
-    """Reports of servers, as their upkeep sends them."""
-
-    def __init__(self, masters, keys):
-        self.masters, self.keys = masters, keys
-        self.trusted = load(authority()).certificate_pem
-        self.issuer = bundle.key_id(load(authority()).certificate)
-
-    async def send(self, leader, name, trusted=None, issuer="", keys=()):
-        request = pb.AuthoritiesReport(
-            uuid=SERVER, role="tserver", address=f"{name}:1",
-            digest=bundle.digest(trusted or self.trusted), issuer=issuer or self.issuer, keys=keys,
-        )  # fmt: skip
-        if name in NAMES:
-            request.uuid, request.role = self.masters.master(name).uuid, "master"
-        asked = pb.AccessRulesRequest(authorities=request)
-        return (await self.masters.ask(leader, methods.ACCESS_RULES, asked)).authorities
-
-    async def all(self, leader, names, trusted=None, issuer=""):
-        for name in names:
-            ids = self.keys[name].ids if name in NAMES else ()
-            answer = await self.send(leader, name, trusted, issuer, ids)
-        return answer
-
-    async def until_step(self, leader, names, trusted, issuer=""):
-        """Report for longer than the leader waits for others."""
-        for _ in range(5):
-            answer = await self.all(leader, names, trusted, issuer)
-            await self.masters.heartbeat(SERVER, among=(leader,))
-            await self.masters.loop.delay(2_000_000)
-        return answer
-
-
-async def begun(masters, keys):
-    if not masters.processes[NAMES[0]].alive:
-        masters.start()
-    leader = await masters.leader()
-    await masters.heartbeat(SERVER)
-    made = await masters.ask(leader, methods.ROTATE_AUTHORITY, pb.RotateAuthorityRequest())
-    return leader, bundle.parse(made.certificate)[0], Reports(masters, keys)
-
-
-async def status(masters, leader):
-    return await masters.ask(leader, methods.AUTHORITY_STATUS, pb.AuthorityStatusRequest())
+    return key_folders(tmp_path)
 
 
 def test_key_of_the_new_authority_is_on_every_master_before_anything_depends_on_it(keys):
@@ -94,7 +41,9 @@ def test_key_of_the_new_authority_is_on_every_master_before_anything_depends_on_
         with pytest.raises(AlreadyPresent, match="being replaced already"):
             await masters.ask(leader, methods.ROTATE_AUTHORITY, pb.RotateAuthorityRequest())
         with pytest.raises(InvalidArgument, match="no authority to retire"):
-            await masters.ask(leader, methods.RETIRE_AUTHORITY, pb.RetireAuthorityRequest())
+            await masters.ask(
+                leader, methods.RETIRE_AUTHORITY, pb.RetireAuthorityRequest(issued=NOBODY)
+            )
 
     with_masters(work, keys=keys)
 
@@ -142,16 +91,6 @@ def test_new_authority_issues_once_every_live_server_trusts_it_under_the_next_le
     with_masters(work, keys=keys)
 
 
-async def issuing(masters, keys):
-    """Go on until the new authority issues; return leader, certificates, reports."""
-    leader, new, reports = await begun(masters, keys)
-    answer = await reports.all(leader, NAMES)
-    trusted = b"".join(answer.certificates)
-    answer = await reports.until_step(leader, [*NAMES, "t"], trusted)
-    assert bundle.parse(answer.certificates[0])[0] == new
-    return leader, answer, reports
-
-
 def test_old_authority_is_retired_when_no_server_and_no_login_needs_it(keys):
     async def work(masters):
         masters.start()
@@ -164,7 +103,7 @@ def test_old_authority_is_retired_when_no_server_and_no_login_needs_it(keys):
         leader, answer, reports = await issuing(masters, keys)
         newest = bundle.key_id(bundle.parse(answer.certificates[0])[0])
         trusted = b"".join(answer.certificates)
-        retire = pb.RetireAuthorityRequest()
+        retire = pb.RetireAuthorityRequest(issued=NOBODY)
         await reports.all(leader, [*NAMES, "t"], trusted, newest)
         await reports.send(leader, "t", trusted)
         with pytest.raises(Forbidden, match=r"tserver t:1 lacks a certificate of .*; .*: ann\. "):
@@ -195,7 +134,7 @@ def test_old_authority_is_not_retired_while_a_server_that_needs_it_is_down(keys)
     async def work(masters):
         leader, answer, reports = await issuing(masters, keys)
         newest = bundle.key_id(bundle.parse(answer.certificates[0])[0])
-        trusted, retire = b"".join(answer.certificates), pb.RetireAuthorityRequest()
+        trusted, retire = b"".join(answer.certificates), pb.RetireAuthorityRequest(issued=NOBODY)
         down = others(leader)[0]
         up = [n for n in (*NAMES, "t") if n != down]
         for _ in range(6):  # the reports of the master that is down are too old
@@ -224,7 +163,8 @@ def test_requests_that_name_their_authority_take_effect_once_however_often_they_
         masters.start()
         leader = await masters.leader()
         await masters.heartbeat(SERVER)
-        old = bundle.key_id(load(authority()).certificate)
+        reports = Reports(masters, keys)
+        old = reports.issuer
         rotate = pb.RotateAuthorityRequest(replaces=old)
 
         def ask(method, request):
@@ -237,7 +177,6 @@ def test_requests_that_name_their_authority_take_effect_once_however_often_they_
         assert len((await status(masters, leader)).certificates) == 2
         with pytest.raises(AlreadyPresent, match="being replaced already"):
             await ask(methods.ROTATE_AUTHORITY, pb.RotateAuthorityRequest(replaces="ab" * 20))
-        reports = Reports(masters, keys)
         trusted = b"".join((await reports.all(leader, NAMES)).certificates)
         await reports.until_step(leader, [*NAMES, "t"], trusted)
         assert (await ask(methods.ROTATE_AUTHORITY, rotate)).certificate == first.certificate
@@ -258,7 +197,9 @@ def test_force_retires_whoever_needs_it(keys):
     async def work(masters):
         leader, _, _ = await issuing(masters, keys)
         with pytest.raises(Forbidden, match="--force"):
-            await masters.ask(leader, methods.RETIRE_AUTHORITY, pb.RetireAuthorityRequest())
+            await masters.ask(
+                leader, methods.RETIRE_AUTHORITY, pb.RetireAuthorityRequest(issued=NOBODY)
+            )
         wanted = pb.RetireAuthorityRequest(force=True)
         assert len((await masters.ask(leader, methods.RETIRE_AUTHORITY, wanted)).certificates) == 1
 
@@ -325,7 +266,7 @@ def test_administrator_does_not_retire_the_authority_of_the_certificate_in_use(k
         admin = Principal("a" * 32, AccessRole.ADMIN, "admin")
         CALLER.set(PeerIdentity(admin, 31, 0, 1 << 40, (), reports.issuer))
         with pytest.raises(Forbidden, match="renew it with: nyala cert renew"):
-            await retire(pb.RetireAuthorityRequest())
+            await retire(pb.RetireAuthorityRequest(issued=NOBODY))
 
     with_masters(work, keys=keys)
 

@@ -40,6 +40,7 @@ def test_table_is_over_when_the_sum_of_its_tablets_reaches_the_quota():
     second.bytes = 40
     assert quotas.exchange([second]) == [pb.TableQuota(table_id=table.id, bytes=100, over=True)]
     assert quotas.over() == [table]
+    assert quotas.size_of(table.id) == 100
     first.bytes = 59
     assert quotas.exchange([first, second]) == [under]
     assert quotas.over() == []

@@ -41,8 +41,9 @@ class KnownMembers:
     def __init__(self):
         self.answer, self.asked = None, 0
 
-    async def __call__(self, group):
+    async def __call__(self, group, sender):
         assert group == GROUP
+        assert sender
         self.asked += 1
         if isinstance(self.answer, Exception):
             raise self.answer

@@ -100,6 +100,19 @@ def test_key_of_the_next_authority_is_kept_while_no_server_trusts_it_yet(folder,
     assert keys.ids == [newest]
 
 
+def test_key_of_an_aborted_rotation_is_removed_and_the_present_one_never(folder, old, new):
+    keys = Keyring(folder)
+    (before,) = keys.ids
+    keys.add(new.authority.key)
+    newest = bundle.key_id(new.authority.certificate)
+    shared = Keyring(folder)  # of another master
+    for ring in (keys, shared):
+        ring.discard([newest, before, "0" * 40])
+        assert ring.ids == [before]
+    assert sorted(os.listdir(folder)) == ["ca.crt", "ca.key"]
+    assert Keyring(folder).first.certificate_pem == old.certificate_pem
+
+
 def test_key_of_an_earlier_rotation_is_removed_too(folder, new):
     """A master that was down at the end of one rotation, and until the end of the next."""
     keys, third = Keyring(str(folder)), bundle.successor(new.authority)

@@ -13,6 +13,7 @@ from nyala.common.errors import Corrupt, Forbidden, Unauthenticated
 from nyala.env.env import system_env
 from nyala.security import revocation
 from nyala.security.authorities import bundle
+from nyala.security.authorities.keyring import Keyring
 from nyala.security.authority import load, write_private
 from nyala.security.credentials import Credentials
 from nyala.security.files import CredentialFiles
@@ -206,6 +207,37 @@ def test_new_authority_is_trusted_first_and_then_the_certificate_is_renewed_by_i
     after = identity_of_pem(Credentials(credentials.files).pem.cert)
     assert (after.principal, after.hosts) == (before.principal, before.hosts)
     assert after.authority == bundle.key_id(new.certificate)
+
+
+def test_aborted_authority_is_trusted_no_more_and_its_key_is_removed_and_no_other(tmp_path):
+    credentials = joined(tmp_path)
+    old = load(authority())
+    made, other = bundle.successor(old), bundle.successor(old)
+    for name in ("ca.crt", "ca.key"):
+        shutil.copy(f"{authority()}/{name}", tmp_path)
+    keys = Keyring(str(tmp_path))
+    trusted = [old.certificate_pem, made.authority.certificate_pem]
+    new, foreign = (bundle.key_id(m.authority.certificate) for m in (made, other))
+    (present,) = keys.ids
+
+    async def scenario():
+        env = system_env(GrpcRpc())
+        upkeep = AuthorityUpkeep(
+            env, credentials, lambda: ReportingServer("master", "1" * 32, "a:1"), keys
+        )
+        for key in (made.authority.key, other.authority.key):
+            keys.add(key)
+        answer = pb.AuthoritiesAnswer(
+            certificates=trusted, links=[made.link], aborted=[foreign, new, present]
+        )
+        await upkeep.take(answer)
+        assert keys.ids == sorted([present, new]), "that of an authority that is trusted stays"
+        await upkeep.take(pb.AuthoritiesAnswer(certificates=trusted[:1], aborted=[foreign, new]))
+        assert keys.ids == [present]
+        assert credentials.pem.ca == old.certificate_pem
+        await env.tasks.close()
+
+    uvloop.run(scenario())
 
 
 def test_authority_that_nobody_trusted_has_certified_is_not_taken_from_a_master(tmp_path):

@@ -5,9 +5,11 @@ import contextlib
 import shutil
 import ssl
 import tempfile
+import time
 from datetime import timedelta
 from pathlib import Path
 
+import grpc
 import pytest
 import uvloop
 
@@ -22,13 +24,13 @@ from nyala.security.identity import identity_of_pem
 from nyala.security.principal import AccessRole, server_name
 from nyala.security.revocation import Revocation
 from nyala.security.signing_request import new_request, public_key_of
-from nyala.wire import methods
+from nyala.wire import connection, methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.frames import encode_frame
 from nyala.wire.peers import PeerTransport
 from nyala.wire.proto import flight_pb2, nyala_pb2
 from nyala.wire.server import GrpcServer
-from tests.unit.security.certificates import authority, server, user
+from tests.unit.security.certificates import authority, server, server_files, user
 from tests.unit.wire.support.peer_port import CLUSTER, A, B, heartbeat, hello
 from tests.unit.wire.support.wire_helpers import BatchStore
 from tests.waiting import eventually
@@ -76,12 +78,46 @@ def test_revoked_certificate_is_refused_by_the_next_call_and_its_streams_end():
     uvloop.run(scenario())
 
 
+def test_expired_certificate_is_good_for_no_further_call_and_its_streams_end(monkeypatch):
+    """The handshake checks the times of a certificate once, and connections stay open for long."""
+    monkeypatch.setattr(connection, "EXPIRED_S", 0.05)
+    now_s = [time.time()]
+
+    async def scenario():
+        own, reader = Credentials(server_files(), lambda: now_s[0]), user(AccessRole.READER)
+        grpc_server = GrpcServer(BatchStore().handlers(), "127.0.0.1:0", credentials=own)
+        rpc, address = GrpcRpc(credentials=reader), await grpc_server.start()
+        credentials = grpc.ssl_channel_credentials(reader.pem.ca, reader.pem.key, reader.pem.cert)
+        channel = grpc.aio.secure_channel(address, credentials)
+        plain = channel.unary_stream(f"/{methods.DO_GET.path}")
+        try:
+            await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=5_000)
+            ticket = flight_pb2.Ticket(ticket=b"1000000000")
+            stream = rpc.stream(address, methods.DO_GET, ticket)
+            of_grpc = aiter(plain(ticket.SerializeToString()))
+            assert await anext(stream)
+            assert await anext(of_grpc)
+            now_s[0] = identity_of_pem(reader.pem.cert).ends_s
+            with pytest.raises(NyalaError):
+                await asyncio.wait_for(_drain(stream), 20)
+            with pytest.raises(grpc.aio.AioRpcError, match="has expired; log in again"):
+                await asyncio.wait_for(_drain(of_grpc), 20)
+            with pytest.raises(Unauthenticated, match="has expired; log in again"):
+                await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=5_000)
+        finally:
+            await channel.close()
+            await rpc.close()
+            await grpc_server.stop(0)
+
+    uvloop.run(scenario())
+
+
 @contextlib.asynccontextmanager
-async def transports(*credentials):
+async def transports(*credentials, audit=None):
     """One transport for each credentials; the last one listens, as B."""
     rpc = GrpcRpc()
     env = system_env(rpc)
-    made = [PeerTransport(env, lambda: CLUSTER, credentials=c) for c in credentials]
+    made = [PeerTransport(env, lambda: CLUSTER, credentials=c, audit=audit) for c in credentials]
     got: list[PeerBatch] = []
     try:
         address = await made[-1].listen("127.0.0.1:0", B)
@@ -109,6 +145,38 @@ def test_frame_counts_only_from_the_server_of_the_certificate():
             assert rounds(got) == [2]
 
     uvloop.run(scenario())
+
+
+class Lines:
+    """An audit log in memory."""
+
+    def __init__(self):
+        self.found = []
+
+    async def note(self, event, **fields):
+        self.found.append((event, fields["who"], fields["method"], fields.get("code")))
+
+
+def test_refused_peers_have_one_line_each_in_the_audit_log_and_are_counted_then():
+    other, audit = ServerUuid("e" * 32), Lines()
+    first, second = of_server(other), user(AccessRole.ADMIN)
+
+    async def scenario():
+        async with transports(first, second, of_server(B), audit=audit) as (made, address, got):
+            for sender in made[:2]:
+
+                def dropped(sender=sender):
+                    sender.send(address, heartbeat(1))  # from A, it says
+                    return sender.dropped() > 3
+
+                await eventually(dropped, "connections are refused again and again")
+            assert got == []
+
+    uvloop.run(scenario())
+    assert audit.found == [
+        ("refused", f"{first.principal}: certificate", "peer port", "CORRUPT"),
+        ("refused", f"{second.principal}: no server", "peer port", "FORBIDDEN"),
+    ]
 
 
 def test_revoked_server_loses_its_connections_to_the_peer_port():
