@@ -127,6 +127,8 @@ def show_(
         say("no server is behind")
     elif answer.users:
         say("no server is behind; next: nyala cert renew by these users, and nyala ca retire")
+    elif listed is None:
+        say("no server is behind; next: nyala ca retire --dir FOLDER")
     else:
         say("nobody is behind; next: nyala ca retire")
 
