@@ -169,14 +169,16 @@ class Heartbeater:
     def _may_wait(self, address: str, view: MasterView, now_us: int) -> bool:
         """Return whether a heartbeat to a master can wait: it follows, and another one answers as the leader.
 
-        A new leader is thus found as soon as without this: its predecessor stops answering, or says so.
+        A new leader is thus found as soon as without this: its predecessor stops answering, or says so. A
+        master that has not reported the leader's catalog yet cannot wait: orders need a majority of them.
 
         Args:
             address: of the master.
             view: its acknowledged state.
             now_us: the monotonic time.
         """
-        if self._leader in (None, address) or self._leader not in self._views:
+        leader = self._views.get(self._leader or "")
+        if leader is None or leader is view or leader.catalog != view.catalog:
             return False
         silent_us = now_us - self._leader_answer_us
         answers = silent_us < LEADER_INTERVALS * self._interval_ms * 1000
@@ -204,6 +206,7 @@ class Heartbeater:
                 self._reporter.on_refused(address, err)
             raise
         self._leads(address, leader=response.leader)
+        view.catalog = response.catalog_incarnation
         view.on_response(
             leader=response.leader,
             needs_full=response.needs_full_report,

@@ -54,12 +54,14 @@ class MasterView:
         needs_full: the next report has every replica: at start, on request, and when the master becomes
             leader.
         leader: it leads, according to its last response.
+        catalog: incarnation of its catalog, according to its last response; empty: it has none yet.
         sequence: number of the last report sent to it.
     """
 
     acknowledged: int = 0
     needs_full: bool = True
     leader: bool = False
+    catalog: str = ""
     sequence: int = 0
     _sent_version: int = 0
     _sent_full: bool = False

@@ -151,6 +151,31 @@ def test_masters_that_follow_get_heartbeats_as_often_as_leader_while_it_does_not
     assert len(then["m2"]) >= 5
 
 
+def test_master_that_has_not_reported_the_catalog_gets_heartbeats_as_often_as_leader():
+    """The server takes no orders before a majority of the masters has reported it."""
+
+    async def work(scenario, server):
+        for name, catalog in zip(MASTERS, ("c", "", "c"), strict=True):
+            answers_with(scenario.masters[name].heartbeats, catalog)
+        return await server.pass_ms(3600)
+
+    received = reports_of(work)
+    assert len(received["m2"]) == len(received["m1"])
+    assert len(received["m3"]) == 2
+
+
+def answers_with(service, catalog):
+    """Let a master report an incarnation of its catalog."""
+    heartbeat = service.heartbeat
+
+    async def answer(request):
+        response = await heartbeat(request)
+        response.catalog_incarnation = catalog
+        return response
+
+    service.heartbeat = answer
+
+
 @pytest.mark.row("S0.24")
 def test_new_leader_is_found_at_next_heartbeat_to_its_predecessor():
     async def work(scenario, server):
