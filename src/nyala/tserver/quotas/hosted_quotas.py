@@ -78,8 +78,8 @@ class HostedQuotas:
         if size is None:
             return
         limit = quota_of(info.options)
-        raised = size < limit
-        if raised or not limit or _only_deletes(op, batch):
+        # the quota may have been raised since the masters' answer
+        if size < limit or not limit or _only_deletes(op, batch):
             return
         self._refused.inc()
         raise QuotaExceeded(
