@@ -25,6 +25,9 @@ from nyala.spark.stream_offset import StreamOffset
 from nyala.spark.stream_options import StreamOptions
 from nyala.spark.stream_plan import StreamPlan
 
+BATCH_ROWS = 100_000
+"""Rows from which a batch is passed to Spark: Spark takes it while the next one is read."""
+
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of the rows of a snapshot and of the changes after it, or of changes only.
@@ -83,7 +86,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, TokenPartition), f"not a partition of this reader: {partition}"
         options, schema = self._options, self._arrow
         try:
-            for batch in combined(read_token(partition)):
+            for batch in combined(read_token(partition), BATCH_ROWS):
                 columns = batch.columns
                 if batch.num_columns < len(schema):  # a snapshot
                     rows, at = batch.num_rows, ScanToken.parse(partition.token).at
