@@ -280,7 +280,9 @@ class Rebalance:
                 await membership.move(move.source, move.target)
         except NyalaError as err:
             self.notify(f"failed: {what}: {err.message}")
-            for concerned in (move.tablet,) if transfer else (move.tablet, move.target):
+            # InvalidArgument: another run has moved the tablet meanwhile; the target has no part in it
+            only_tablet = transfer or isinstance(err, InvalidArgument)
+            for concerned in (move.tablet,) if only_tablet else (move.tablet, move.target):
                 self._failures[concerned] += 1
                 if self._failures[concerned] >= ATTEMPTS:
                     self.failed[concerned] = f"{what}: {err.message}"
