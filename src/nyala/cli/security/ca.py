@@ -48,7 +48,7 @@ def rotate(
     from nyala.wire.proto import access_pb2 as pb
 
     if abort:
-        ask_leader(masters, methods.ABORT_AUTHORITY, pb.AbortAuthorityRequest())
+        change_at_leader(masters, methods.ABORT_AUTHORITY, pb.AbortAuthorityRequest())
         say("the replacement is aborted: the old certificate authority goes on alone, and servers")
         say("stop trusting the new one within seconds")
         return
