@@ -31,6 +31,7 @@ def asked(monkeypatch):
         )
 
     monkeypatch.setattr(run, "ask_leader", answer)
+    monkeypatch.setattr(run, "change_at_leader", answer)
     monkeypatch.setattr(cert, "renew_own", lambda masters: "")
     for name in ("NYALA_CA", "NYALA_CERT", "NYALA_KEY", "XDG_DATA_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)

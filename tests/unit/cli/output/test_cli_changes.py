@@ -14,7 +14,7 @@ PASSWORD = "correct horse battery\n"
 CHANGES = (
     "user add ann --password-stdin", "user passwd ann --password-stdin", "user role ann writer",
     "user disable ann", "user enable ann", "user remove ann", "user grant ann reader --all",
-    "user revoke ann --all", "token create", "token revoke 0123", "cert revoke ann",
+    "user revoke ann --all", "token create", "token revoke 0123", "cert revoke ann", "ca rotate --abort",
 )  # fmt: skip
 
 
