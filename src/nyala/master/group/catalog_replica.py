@@ -114,6 +114,11 @@ class MasterReplica:
         return ReplicaPresence.REPLICA
 
     @property
+    def is_current(self) -> bool:
+        """False if the replica that was opened was deleted since, and a copy may have taken its place."""
+        return self._host.find(SYS_CATALOG) is self._replica
+
+    @property
     def being_copied(self) -> bool:
         """True if a copy to this master is under way, or waits to become a member."""
         return self._host.copies.waiting(SYS_CATALOG)

@@ -128,6 +128,8 @@ class GroupMember:
         self._state.presence = await group.presence()
         if self._state.presence is ReplicaPresence.REPLICA:
             self._check_not_replaced(group)
+            if not group.is_current:  # removed and added again since the last look
+                self._stop_leading()
             if self._state.leading is None:
                 await self._follow(group, None)
             await self._follow_members(group)
