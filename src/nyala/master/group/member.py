@@ -128,9 +128,9 @@ class GroupMember:
         self._state.presence = await group.presence()
         if self._state.presence is ReplicaPresence.REPLICA:
             self._check_not_replaced(group)
-            if not group.is_current:  # removed and added again since the last look
-                self._stop_leading()
-            if self._state.leading is None:
+            if (
+                self._state.leading is None or not group.is_current
+            ):  # it was removed and added again
                 await self._follow(group, None)
             await self._follow_members(group)
             if not isinstance(self._state.failure, InvalidArgument):  # permanent
@@ -177,6 +177,7 @@ class GroupMember:
 
     async def _follow(self, group: MasterReplica, first: Configuration | None) -> None:
         """Open or create the sys catalog, and start following the role of its replica."""
+        self._stop_leading()
         await group.open_sys_catalog(first)
         known = tuple(sorted(self._addresses)) in self._identity.instance.masters
         await self._identity.learn(initialised=True, masters=() if known else self._addresses)
@@ -231,8 +232,7 @@ class GroupMember:
         except NyalaError as err:
             self._fail(err)
             return
-        except OSError as err:
-            # Not fatal: it is written at the next start; this process knows it now.
+        except OSError as err:  # not fatal: written at the next start; this process knows it now
             log.error("the cluster's id was not written into the data directory: %s", err)
         self._state.cluster = found
 
