@@ -126,11 +126,10 @@ class GroupMember:
             log.warning("this master was removed from the masters' group; its catalog is deleted")
             await group.delete()
         self._state.presence = await group.presence()
-        if self._state.presence is ReplicaPresence.REPLICA:
+        current = self._state.leading is None or group.is_current  # else it was added again
+        if current and self._state.presence is ReplicaPresence.REPLICA:
             self._check_not_replaced(group)
-            if (
-                self._state.leading is None or not group.is_current
-            ):  # it was removed and added again
+            if self._state.leading is None:
                 await self._follow(group, None)
             await self._follow_members(group)
             if not isinstance(self._state.failure, InvalidArgument):  # permanent
@@ -177,7 +176,6 @@ class GroupMember:
 
     async def _follow(self, group: MasterReplica, first: Configuration | None) -> None:
         """Open or create the sys catalog, and start following the role of its replica."""
-        self._stop_leading()
         await group.open_sys_catalog(first)
         known = tuple(sorted(self._addresses)) in self._identity.instance.masters
         await self._identity.learn(initialised=True, masters=() if known else self._addresses)
@@ -210,8 +208,7 @@ class GroupMember:
         config = group.config()
         if config is None or config == self._state.committed:
             return
-        masters = [m.address for m in config.members]
-        await self._identity.learn(masters=masters)
+        await self._identity.learn(masters=(masters := [m.address for m in config.members]))
         self._state.committed = config
         self._peers.follow(masters)
 
