@@ -10,10 +10,11 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import nyala
 from benchmarks.report import Report
+from benchmarks.stream_stub import StubStream
 from nyala.client.client import Client
 from nyala.client.table import Table
 from nyala.spark.session import spark_session
@@ -35,6 +36,7 @@ def measure(report: Report, client: Client, masters: str, count: int) -> None:
         count: number of rows of a job, and of changes of a stream.
     """
     spark = spark_session("nyala benchmark")
+    spark.dataSource.register(StubStream)
     try:
         table = _jobs(report, spark, client, masters, count)
         _source(report, spark, masters, table, count)
@@ -110,10 +112,7 @@ def _source(report: Report, spark: SparkSession, masters: str, table: Table, cou
     with tempfile.TemporaryDirectory() as place:
         source = spark.readStream.format("nyala").options(table=table.name, masters=masters)
         frame = source.option("starting", "snapshot").option("net", "false").load()
-        query = (
-            frame.writeStream.format("noop").option("checkpointLocation", place)
-            .trigger(availableNow=True)
-        )  # fmt: skip
+        query = _into_nothing(frame, place)
         _run(query)
         least = []
         for value in range(ROUNDS):
@@ -126,33 +125,37 @@ def _source(report: Report, spark: SparkSession, masters: str, table: Table, cou
                 "append"
             ).save()
             rates.append(_run(query))
+    with tempfile.TemporaryDirectory() as place:
+        stub = spark.readStream.format("stub_stream").options(rows=count, parts=TABLETS).load()
+        idle = _into_nothing(stub, place)
+        stub_s = statistics.median(_run(idle)[1] for _ in range(ROUNDS))
     fixed_s = statistics.median(least)
     seen, took_s = sorted(rates, key=lambda found: found[0] / found[1])[ROUNDS // 2]
     report.add("stream source, batch of one change", fixed_s, "s")
     report.add(f"stream source, {seen:,} changes", seen / took_s, "changes/s", at_least=SOURCE_RATE)
     beyond = seen / max(0.001, took_s - fixed_s)
     report.add("stream source, beyond the time of one change", beyond, "changes/s")
+    report.add(f"stream source from memory, {count:,} changes", count / stub_s, "changes/s")
+
+
+def _into_nothing(frame: DataFrame, place: str) -> DataStreamWriter:
+    """Return a query that reads what there is, and stores nothing but its place in the stream.
+
+    Args:
+        frame: of the stream.
+        place: folder of its checkpoint.
+    """
+    writer = frame.writeStream.format("noop").option("checkpointLocation", place)
+    return writer.trigger(availableNow=True)
 
 
 def _sink(report: Report, spark: SparkSession, client: Client, masters: str, count: int) -> None:
     """Measure a stream of generated rows into a table: small batches, then large ones."""
     took = {}
     for rows in (TASKS, count):
-        table = _create(client, f"sink_{rows}")
-        source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
-        frame = source.option("numPartitions", TASKS).load()
-        frame = frame.select(
-            f.col("value").alias("k"), f.col("value").alias("v"), f.lit("x").alias("text")
-        )
-        with tempfile.TemporaryDirectory() as place:
-            writer = frame.writeStream.format("nyala").options(table=table.name, masters=masters)
-            query = writer.option("checkpointLocation", place).queryName(table.name).start()
-            try:
-                _until(partial(_has_batches, query, ROUNDS + 1))
-                batches = [p for p in query.recentProgress if p.numInputRows][1 : ROUNDS + 1]
-            finally:
-                query.stop()
-        took[rows] = statistics.median(p.durationMs["addBatch"] for p in batches) / 1000
+        name = _create(client, f"sink_{rows}").name
+        took[rows] = _batch_s(spark, rows, "nyala", name, masters=masters, table=name)
+    stub_s = _batch_s(spark, count, "stub_stream", "sink_of_nothing")
     fixed_s, took_s = took[TASKS], took[count]
     report.add(f"stream sink, batch of {TASKS} rows", fixed_s, "s")
     report.add(
@@ -160,6 +163,33 @@ def _sink(report: Report, spark: SparkSession, client: Client, masters: str, cou
     )
     beyond = count / max(0.001, took_s - fixed_s)
     report.add("stream sink, beyond the time of the small batch", beyond, "rows/s")
+    report.add(f"stream sink that does nothing, batch of {count:,} rows", count / stub_s, "rows/s")
+
+
+def _batch_s(spark: SparkSession, rows: int, sink: str, name: str, **options: str) -> float:
+    """Return the median time in seconds of a batch of generated rows into a sink, without the first one.
+
+    Args:
+        spark: the session.
+        rows: number of rows of a batch.
+        sink: format of the sink.
+        name: of the query.
+        options: of the sink.
+    """
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    frame = source.option("numPartitions", TASKS).load()
+    frame = frame.select(
+        f.col("value").alias("k"), f.col("value").alias("v"), f.lit("x").alias("text")
+    )
+    with tempfile.TemporaryDirectory() as place:
+        writer = frame.writeStream.format(sink).options(**options)
+        query = writer.option("checkpointLocation", place).queryName(name).start()
+        try:
+            _until(partial(_has_batches, query, ROUNDS + 1))
+            batches = [p for p in query.recentProgress if p.numInputRows][1 : ROUNDS + 1]
+        finally:
+            query.stop()
+    return statistics.median(p.durationMs["addBatch"] for p in batches) / 1000
 
 
 def _has_batches(query: StreamingQuery, number: int) -> bool:
