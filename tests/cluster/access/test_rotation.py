@@ -144,7 +144,9 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         files = {"NYALA_CA": "ca.crt", "NYALA_CERT": "ann.crt", "NYALA_KEY": "ann.key"}
         ann = {name: str(tmp_path / "ann" / file) for name, file in files.items()}
         done(cluster, "cert", "renew", env=ann)
-        done(cluster, "ca", "retire", before="no replacement is under way")
+        again = "no replacement is under way"
+        retired = done(cluster, "ca", "retire", before=again)
+        assert "is retired" in retired or again in retired
         wait_until(
             lambda: all(trusted(cluster, n) == [new] for n in cluster.names),
             "no server trusts the old one",

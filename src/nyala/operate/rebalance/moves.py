@@ -256,9 +256,7 @@ class Rebalance:
         placement, limit = seen.placement, self.moves_per_server
         for tablet in self.failed.keys() & placement.tablets.keys():
             placement.tablets[tablet] = replace(placement.tablets[tablet], movable=False)
-        for server in (
-            self.failed.keys() & placement.locations.keys()
-        ):  # its disk is full, for instance
+        for server in self.failed.keys() & placement.locations.keys():  # its disk is full, perhaps
             placement.rest(server)
         for move in plan(placement):
             ends = (move.source, move.target)

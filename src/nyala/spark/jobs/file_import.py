@@ -1,7 +1,6 @@
 """Import of CSV, JSON lines and Parquet files into a table: a task for each file."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from nyala.backup.folders import whole_file
 from nyala.client.calls.rows import OPS
 from nyala.client.client import Client, connect
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
@@ -302,11 +302,10 @@ def _check_bad(file: InputFile, found: Sequence[BadLine], plan: ImportPlan) -> N
 def _write_bad(plan: ImportPlan, number: int, file: InputFile, found: Sequence[BadLine]) -> None:
     """Write the bad lines of a file; a later attempt of the task replaces them."""
     path = Path(plan.bad) / f"{number:05d}-{Path(file.path).name}.bad.jsonl"
-    partial_path = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with partial_path.open("w", encoding="utf-8") as out:
+    with whole_file(path) as out:
         for line in found:
-            out.write(json.dumps({"file": file.path, **asdict(line)}, ensure_ascii=False) + "\n")
-    os.replace(partial_path, path)
+            text = json.dumps({"file": file.path, **asdict(line)}, ensure_ascii=False)
+            out.write(f"{text}\n".encode())
 
 
 def _count_bad(folder: str) -> int:
