@@ -88,7 +88,8 @@ class StreamEnd(asyncio.BufferedProtocol):
             waiting = asyncio.get_running_loop().create_future()
             self._writers.append(waiting)
             await waiting
-        if self._transport is None:
+        if self._transport is None or self._transport.is_closing():
+            # The loop learns of a loss only when it runs: a caller with more to send might never let it.
             raise self.failure or _lost()
 
     async def receive(self) -> StreamFrame:

@@ -1,16 +1,22 @@
 """Streams whose client does not take the answers: no further requests are handled, and none is lost."""
 
 import asyncio
+import socket
 from collections import deque
 from typing import Any
 
+import pytest
+
+from nyala.common.errors import Unavailable
 from nyala.env.request_stream import MAX_IN_FLIGHT, responses_to
 from nyala.tserver.flight_service import MAX_IN_FLIGHT as MAX_BATCHES
 from nyala.tserver.flight_service import FlightService
 from nyala.wire import flight, methods
+from nyala.wire.framing import Slabs
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
 from nyala.wire.request_stream import RequestStreamServer
+from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind
 from tests.unit.wire.support.wire_helpers import BATCH
 from tests.waiting import eventually
@@ -169,5 +175,20 @@ def test_batches_whose_results_are_not_taken_hold_up_the_stream():
         assert writes.written == MAX_BATCHES
         taken += [result async for result in results]
         assert len(taken) == writes.written == 3 * MAX_BATCHES
+
+    asyncio.run(main())
+
+
+def test_answers_end_when_the_connection_is_aborted_though_the_handler_never_waits():
+    """The loop learns that the connection is lost when it runs, which the handler would not let it."""
+
+    async def main() -> None:
+        loop, end = asyncio.get_running_loop(), StreamEnd(1 << 20, Slabs())
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            transport, _ = await loop.create_connection(lambda: end, *listener.getsockname())
+            await end.send(StreamFrameKind.MESSAGE, b"")
+            transport.abort()
+            with pytest.raises(Unavailable):
+                await end.send(StreamFrameKind.MESSAGE, b"")
 
     asyncio.run(main())
