@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import FILES, Format, FormatOption, fail, print_json, say, show, stays, verb
+from nyala.cli.servers import SetOption, option_flags
 
 app = typer.Typer(no_args_is_help=True, help="Data directories of stopped servers.")
 dump = typer.Typer(no_args_is_help=True, help="Identity of a data directory's server.")
@@ -103,15 +104,12 @@ def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
 @stays(FILES)
 def lower_clock(
     dir: ServerDir,
-    set: Annotated[
-        list[str] | None, typer.Option("--set", help="An option of the server, name=value.")
-    ] = None,
+    set: SetOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Lower a hybrid clock that is far ahead; correct this machine's wall clock first."""
     import os
 
-    from nyala.cli.servers import _flags
     from nyala.common.hybrid_time import to_micros
     from nyala.common.options import Options
     from nyala.env.clock import SystemClock
@@ -122,7 +120,7 @@ def lower_clock(
 
     files, clock = SystemFiles(), SystemClock()
     inspection.lock(files, dir)
-    limit_ms = Options.load(None, os.environ, _flags(set)).clock_max_ahead_ms
+    limit_ms = Options.load(None, os.environ, option_flags(set)).clock_max_ahead_ms
     done = clock_ceiling.lower(
         files, dir, clock, limit_ms,
         lambda _, path: registry.kind_of_directory(files, path).flush_point(files, path).stamp,

@@ -17,6 +17,7 @@ from nyala.cli.output import (
     stays,
     verb,
 )
+from nyala.cli.servers import SetOption, option_flags
 
 if TYPE_CHECKING:
     from nyala.testing.layout import Layout
@@ -34,22 +35,19 @@ def up(
             help="Port of the first tablet server; the other ports follow from it. [default: 7050]"
         ),
     ] = None,
-    set: Annotated[
-        list[str] | None, typer.Option("--set", help="An option for all servers, name=value.")
-    ] = None,
+    set: SetOption = None,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Without certificates: open to everyone on this machine."),
     ] = False,
 ) -> None:
     """Start a local cluster in the background and wait until it is healthy."""
-    from nyala.cli.servers import _flags
     from nyala.common.options import Options
     from nyala.testing import layout, local_cluster
     from nyala.testing.forkserver import ForkServer
     from nyala.testing.warm import warm_kernels
 
-    flags = _flags(set)
+    flags = option_flags(set)
     Options.load(flags=flags)  # fails here and not in six logs
     found = layout.load(dir)
     if found is not None:

@@ -6,6 +6,7 @@ import typer
 
 from nyala.cli.fs import ServerDir, ServerRole
 from nyala.cli.output import FILES, Format, FormatOption, fail, print_json, say, show, stays, verb
+from nyala.cli.servers import SetOption, option_flags
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a stopped server.")
 cmeta = typer.Typer(no_args_is_help=True, help="A replica's consensus metadata.")
@@ -14,9 +15,6 @@ app.add_typer(cmeta, name="cmeta")
 CATALOG = "catalog"
 Group = Annotated[
     str, typer.Argument(help=f"Tablet id; '{CATALOG}' for the masters' replica of the catalog.")
-]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="An option of the server, name=value.")
 ]
 
 
@@ -60,13 +58,12 @@ def copy_from_remote(
     force: Annotated[
         bool, typer.Option("--force", help="Also from a replica that may lack acknowledged writes.")
     ] = False,
-    set: Set = None,
+    set: SetOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Copy a replica from a running server; a replica that is not up to date is rejected."""
     import os
 
-    from nyala.cli.servers import _flags
     from nyala.common.options import Options
     from nyala.env.env import Env
     from nyala.env.files import SystemFiles
@@ -76,7 +73,7 @@ def copy_from_remote(
     from nyala.replica.copy.protocol import CopyProgress
 
     group = _group(tablet)
-    options = Options.load(None, os.environ, _flags(set))
+    options = Options.load(None, os.environ, option_flags(set))
     kind = role.value if role else inspection.owner(SystemFiles(), dir).role
 
     reported = 0
@@ -110,12 +107,11 @@ def copy_from_remote(
 @verb
 @stays(FILES)
 def delete(
-    tablet: Group, dir: ServerDir, set: Set = None, format: FormatOption = Format.TABLE
+    tablet: Group, dir: ServerDir, set: SetOption = None, format: FormatOption = Format.TABLE
 ) -> None:
     """Delete a replica's data and log; its vote and last op id are kept in a tombstone."""
     import os
 
-    from nyala.cli.servers import _flags
     from nyala.common.options import Options
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
@@ -124,7 +120,7 @@ def delete(
 
     group = _group(tablet)
     owner = inspection.owner(SystemFiles(), dir)
-    options = Options.load(None, os.environ, _flags(set))
+    options = Options.load(None, os.environ, option_flags(set))
     say(f"deleting the replica of {group} in {dir}, the {owner.role} {owner.uuid}'s")
     deleted = run_alone(
         lambda env: delete_in_directory(StoppedServer(env, options, dir, owner.role), group)
@@ -145,7 +141,7 @@ def unsafe_recover(
         bool, typer.Option("--dry-run", help="Only print what it would do.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
-    set: Set = None,
+    set: SetOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a LOST replica the only member of its group, from its files. Unsafe: read the page first.
@@ -155,7 +151,6 @@ def unsafe_recover(
     import os
 
     from nyala.cli.recovery_text import facts, show_plan
-    from nyala.cli.servers import _flags
     from nyala.common.options import Options
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
@@ -165,7 +160,7 @@ def unsafe_recover(
 
     group = _group(tablet)
     owner = inspection.owner(SystemFiles(), dir)
-    options = Options.load(None, os.environ, _flags(set))
+    options = Options.load(None, os.environ, option_flags(set))
     seen: list[RecoveryPlan] = []
 
     def agree(left: RecoveryPlan) -> bool:

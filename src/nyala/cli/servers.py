@@ -51,12 +51,14 @@ Location = Annotated[
     ),
 ]
 File = Annotated[str | None, typer.Option("--config", help="TOML file of options.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="An option, name=value; may be repeated.")
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="An option of servers, name=value; may be repeated."),
 ]
 
 
-def _flags(given: list[str] | None) -> dict[str, str]:
+def option_flags(given: list[str] | None) -> dict[str, str]:
+    """Return the options that `--set` gives, by name; a usage error for one without a value."""
     flags = {}
     for text in given or []:
         name, equals, value = text.partition("=")
@@ -118,7 +120,7 @@ def master_run(
     web_address: WebAddress = "127.0.0.1:8051",
     master_addresses: Masters = "",
     config: File = None,
-    set: Set = None,
+    set: SetOption = None,
     ca: Ca = "",
     cert: Cert = "",
     key: Key = "",
@@ -135,7 +137,7 @@ def master_run(
     from nyala.common.options import Options
     from nyala.master.config import MasterConfig
 
-    options = Options.load(config, os.environ, _flags(set))
+    options = Options.load(config, os.environ, option_flags(set))
     masters = listed(master_addresses) or (address,)
     made = MasterConfig(
         dir, address, peer_address, web_address, masters, options,
@@ -154,7 +156,7 @@ def tserver_run(
     web_address: WebAddress = "127.0.0.1:8050",
     location: Location = "",
     config: File = None,
-    set: Set = None,
+    set: SetOption = None,
     ca: Ca = "",
     cert: Cert = "",
     key: Key = "",
@@ -168,7 +170,7 @@ def tserver_run(
     from nyala.common.options import Options
     from nyala.tserver.config import TabletServerConfig
 
-    options = Options.load(config, os.environ, _flags(set))
+    options = Options.load(config, os.environ, option_flags(set))
     masters = listed(master_addresses)
     raise typer.Exit(
         run_tserver(

@@ -16,6 +16,7 @@ from nyala.cli.output import (
     stays,
     verb,
 )
+from nyala.cli.servers import SetOption, option_flags
 
 if TYPE_CHECKING:
     from nyala.common.options import Options
@@ -53,9 +54,6 @@ Force = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what it would do.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="An option of the master, name=value.")
-]
 
 
 def register(group: typer.Typer) -> None:
@@ -76,7 +74,7 @@ def unsafe_rebuild(
     force: Force = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    set: Set = None,
+    set: SetOption = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Rebuild the catalog in a new master after a loss of all masters. Unsafe: read the page first.
@@ -86,7 +84,6 @@ def unsafe_rebuild(
     """
     import os
 
-    from nyala.cli.servers import _flags
     from nyala.common import addresses
     from nyala.common.options import Options
     from nyala.env.files import SystemFiles
@@ -100,7 +97,7 @@ def unsafe_rebuild(
         addresses.parse(one)
     if masters and address not in masters:
         raise fail(f"--master-addresses does not name the new master, {address}; add it", 2)
-    options = Options.load(None, os.environ, _flags(set))
+    options = Options.load(None, os.environ, option_flags(set))
     write.check_empty(SystemFiles(), dir)
 
     async def work(env: "Env") -> bool:

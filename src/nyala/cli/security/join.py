@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import listed, say, stays, verb
-from nyala.cli.servers import Address, Bind, Dir, Location, PeerAddress, WebAddress
+from nyala.cli.servers import (
+    Address,
+    Bind,
+    Dir,
+    Location,
+    PeerAddress,
+    SetOption,
+    WebAddress,
+)
 from nyala.common import addresses
 from nyala.security.files import VARIABLES
 
@@ -23,9 +31,6 @@ Host = Annotated[
     typer.Option("--host", help="Further name or address of this server; may be repeated."),
 ]
 Timeout = Annotated[int, typer.Option("--timeout", help="Time for a master to answer, in seconds.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", help="An option, name=value; may be repeated.")
-]
 JOINED = "the token may have been used: the same command may be repeated, and continues"
 
 
@@ -48,7 +53,7 @@ def tserver_join(
     bind: Bind = "",
     host: Host = None,
     timeout: Timeout = 30,
-    set: Set = None,
+    set: SetOption = None,
 ) -> None:
     """Join a cluster as a tablet server, and run until SIGTERM; later: nyala tserver run --dir DIR."""
     own = (address, peer_address, web_address)
@@ -69,7 +74,7 @@ def master_join(
     bind: Bind = "",
     host: Host = None,
     timeout: Timeout = 30,
-    set: Set = None,
+    set: SetOption = None,
 ) -> None:
     """Join a cluster as a master, and run until SIGTERM. It gets its vote with: nyala master add ADDRESS."""
     own = (address, peer_address, web_address)
