@@ -145,12 +145,8 @@ def put(path: Path, text: str) -> None:
         path: of the file.
         text: its content.
     """
-    partial = path.with_name(path.name + ".tmp")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    with whole_file(path) as file:
+        file.write(text.encode())
     sync_folder(path.parent)
 
 
@@ -217,6 +213,8 @@ def remove_unfinished(folder: Path, oldest: str = "") -> int:
         folder: of a table's backups.
         oldest: id of the oldest element that stays.
     """
+    for path in folder.glob(f".{LATEST}.*.tmp"):  # of a process that was killed
+        path.unlink(missing_ok=True)
     try:
         newest = newest_known(folder)
     except (OSError, ValueError, LookupError, TypeError):

@@ -99,7 +99,9 @@ def test_manifest_is_read_as_it_was_written(root):
         pass
     for name in ("notes", manifest.element_id(manifest.FULL, 60), manifest.element_id("full", 40)):
         (folder / name).mkdir()
+    (folder / f".{LATEST}.77.tmp").write_bytes(b"of a process that was killed")
     assert remove_unfinished(folder) == 1
+    assert not list(folder.glob("*.tmp"))
     assert (folder / "notes").exists()
     assert (folder / manifest.element_id("full", 40)).exists(), "its manifest was lost"
     (folder / LATEST).write_text("x")
