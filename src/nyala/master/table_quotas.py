@@ -38,7 +38,7 @@ class TableQuotas:
             table = self._catalog.table(TableId(table_id))
             size = self.size_of(TableId(table_id))
             if table is not None and size is not None:
-                over = size >= quota_of(table.spec.options) > 0
+                over = _is_over(table, size)
                 found.append(pb.TableQuota(table_id=table_id, bytes=size, over=over))
         return found
 
@@ -61,8 +61,9 @@ class TableQuotas:
 
     def over(self) -> list[CatalogTable]:
         """Return the tables that are over their quotas."""
-        return [t for t in self._catalog.tables() if self._is_over(t)]
+        return [t for t in self._catalog.tables() if _is_over(t, self.bytes_of(t))]
 
-    def _is_over(self, table: CatalogTable) -> bool:
-        size = self.bytes_of(table)
-        return size is not None and size >= quota_of(table.spec.options)
+
+def _is_over(table: CatalogTable, size: int | None) -> bool:
+    """Return whether a table of so many bytes, None if they are not known, has reached its quota."""
+    return size is not None and size >= quota_of(table.spec.options)
