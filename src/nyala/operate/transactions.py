@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from nyala.client.core import ClientCore
 from nyala.client.transactions import outcome as outcomes
-from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, TimedOut
+from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, TimedOut, Unavailable
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.wire import methods
 from nyala.wire.proto import transactions_pb2 as txn
@@ -114,6 +114,7 @@ async def abort(core: ClientCore, view: TransactionView) -> int:
     Raises:
         AlreadyPresent: it is committed.
         TimedOut: the masters or its tablets did not answer in time; it may still be committed.
+        Unavailable: the leader master did not end it: it runs an earlier version.
     """
     if view.at:
         raise _too_late(view.id, view.at)
@@ -128,6 +129,12 @@ async def abort(core: ClientCore, view: TransactionView) -> int:
     if answer.kind == txn.TxnOutcome.COMMITTED:
         raise _too_late(view.id, answer.at)
     if answer.kind == txn.TxnOutcome.UNKNOWN:
+        if not answer.at:
+            raise Unavailable(
+                f"transaction {view.id} was not ended by this command, and may be committed, already or "
+                "later: the leader master runs an earlier version of nyala, or has removed the decision "
+                "just now. Start all masters with this version, then run the command again"
+            )
         return answer.at
     if answer.kind != txn.TxnOutcome.DENIED:
         text = outcomes.pending(request.transaction, answer, None)
