@@ -4,13 +4,10 @@
 python -m tests.sim.ensembles.run --seed 7               one seed; with --lines N a transcript of a failure
 """
 
-import argparse
-import itertools
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.salt import REPEAT
@@ -18,6 +15,7 @@ from tests.sim.checkers.transcript import Recorder
 from tests.sim.ensembles.plan import draw_faults
 from tests.sim.ensembles.scenario import EnsembleOutcome, run_ensemble
 from tests.sim.runs.pool import judged
+from tests.sim.runs.seeds import parser, seeds
 from tests.sim.world.swallowed import quiet
 
 SECONDS = 60.0
@@ -102,27 +100,14 @@ def _counts(counter: Counter[str]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 1 when a seed failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--hours", type=float, default=0, help="simulated; 0: one seed")
-    parser.add_argument("--minutes", type=float, default=24 * 60, help="at most so long")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--lines", type=int, default=0, help="of a failure's transcript")
-    parser.add_argument("--quiet", action="store_true", help="print only failures and the sums")
-    given = parser.parse_args(arguments)
-    end, total = time.monotonic() + 60 * given.minutes, Counter[str]()
-    done, faults, checks = Counter[str](), Counter[str](), Counter[str]()
-
-    def jobs() -> Iterator[Job]:
-        for seed in itertools.count(given.seed):
-            yield seed, given.seconds, given.lines
-            if time.monotonic() >= end or total["counted_s"] >= 3600 * given.hours:
-                return
-
-    for found in judged(judge, jobs(), given.workers):
+    options = parser(__doc__, SECONDS)
+    options.add_argument("--lines", type=int, default=0, help="of a failure's transcript")
+    options.add_argument("--quiet", action="store_true", help="print only failures and the sums")
+    given = options.parse_args(arguments)
+    total, done = Counter[str](), Counter[str]()
+    faults, checks = Counter[str](), Counter[str]()
+    jobs = ((n, given.seconds, given.lines) for n in seeds(given, lambda: total["counted_s"]))
+    for found in judged(judge, jobs, given.workers):
         if found.report or not given.quiet:
             print(found.line(), flush=True)
         total["seeds"] += 1

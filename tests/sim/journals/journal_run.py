@@ -4,14 +4,11 @@
 python -m tests.sim.journals.journal_run --seed 7          one seed; with --lines N a transcript of a failure
 """
 
-import argparse
-import itertools
 import logging
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.salt import REPEAT
@@ -21,6 +18,7 @@ from tests.sim.journals.host_run import run_host
 from tests.sim.journals.outcome import JournalOutcome
 from tests.sim.runs.judge import swarm_of
 from tests.sim.runs.pool import judged
+from tests.sim.runs.seeds import parser, seeds
 
 LEVELS = ("host", "moving", "cluster")
 """Levels, in turn by seed: the replica engine, the same with replicas that move, the whole cluster."""
@@ -125,28 +123,17 @@ def _counts(counter: Counter[str]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 1 when a seed failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--level", choices=LEVELS, help="default: by the seed, all in turn")
-    parser.add_argument("--hours", type=float, default=0, help="simulated; 0: one seed")
-    parser.add_argument("--minutes", type=float, default=24 * 60, help="at most so long")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--lines", type=int, default=0, help="of a failure's transcript")
-    given = parser.parse_args(arguments)
-    end = time.monotonic() + 60 * given.minutes
+    options = parser(__doc__, SECONDS)
+    options.add_argument("--level", choices=LEVELS, help="default: by the seed, all in turn")
+    options.add_argument("--lines", type=int, default=0, help="of a failure's transcript")
+    given = options.parse_args(arguments)
     total, counted = Counter[str](), Counter[str]()
     done, faults, checks = Counter[str](), Counter[str](), Counter[str]()
-
-    def jobs() -> Iterator[Job]:
-        for seed in itertools.count(given.seed):
-            yield given.level or level_of(seed), seed, given.seconds, given.lines
-            if time.monotonic() >= end or counted.total() >= 3600 * given.hours:
-                return
-
-    for found in judged(judge, jobs(), given.workers):
+    jobs = (
+        (given.level or level_of(seed), seed, given.seconds, given.lines)
+        for seed in seeds(given, counted.total)
+    )
+    for found in judged(judge, jobs, given.workers):
         print(found.line(), flush=True)
         total["seeds"] += 1
         total["failed"] += bool(found.report)

@@ -4,12 +4,10 @@
 python -m tests.sim.runs.ddl_run --seed 7               one seed; with --lines N a transcript of a failure
 """
 
-import argparse
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -24,6 +22,7 @@ from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
 from tests.sim.runs.ddl import define, settled
 from tests.sim.runs.pool import judged
+from tests.sim.runs.seeds import parser, seeds
 from tests.sim.systems.cluster import REPAIRING, SimCluster
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.swallowed import quiet
@@ -199,30 +198,14 @@ def _counts(counter: Counter[str]) -> str:
     return ", ".join(f"{what} {n}" for what, n in sorted(counter.items()))
 
 
-def _jobs(given: argparse.Namespace, total: Counter[str]) -> Iterator[tuple[int, float, int]]:
-    end = time.monotonic() + 60 * given.minutes
-    seed = given.seed
-    while True:
-        yield seed, given.seconds, given.lines
-        seed += 1
-        if time.monotonic() >= end or total["counted_s"] >= 3600 * given.hours:
-            return
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 1 when a seed failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--hours", type=float, default=0, help="simulated; 0: one seed")
-    parser.add_argument("--minutes", type=float, default=24 * 60, help="at most so long")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--lines", type=int, default=0, help="of a failure's transcript")
-    given = parser.parse_args(arguments)
+    options = parser(__doc__, SECONDS)
+    options.add_argument("--lines", type=int, default=0, help="of a failure's transcript")
+    given = options.parse_args(arguments)
     total, done, checks = Counter[str](), Counter[str](), Counter[str]()
-    for found in judged(judge, _jobs(given, total), given.workers):
+    jobs = ((n, given.seconds, given.lines) for n in seeds(given, lambda: total["counted_s"]))
+    for found in judged(judge, jobs, given.workers):
         print(found.line(), flush=True)
         total["seeds"] += 1
         total["failed"] += bool(found.report)

@@ -4,13 +4,10 @@
 python -m tests.sim.runs.ranges_run --seed 7            one seed
 """
 
-import argparse
-import itertools
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -35,6 +32,7 @@ from tests.sim.runs.ranges import (
     Writer,
     changes_of,
 )
+from tests.sim.runs.seeds import parser, seeds
 from tests.sim.systems.cluster import REPAIRING, SCHEMA, SimCluster
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.swallowed import quiet
@@ -155,30 +153,17 @@ def judge(job: tuple[int, float]) -> Found:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 1 when a seed failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--minutes", type=float, default=0, help="at most so long; 0: one seed")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    given = parser.parse_args(arguments)
-    end = time.monotonic() + 60 * given.minutes
-    seeds, failed, done = 0, 0, Counter[str]()
-
-    def jobs() -> Iterator[tuple[int, float]]:
-        for seed in itertools.count(given.seed):
-            yield seed, given.seconds
-            if time.monotonic() >= end:
-                return
-
-    for found in judged(judge, jobs(), given.workers):
+    options = parser(__doc__, SECONDS)
+    given = options.parse_args(arguments)
+    ran, failed, done = 0, 0, Counter[str]()
+    jobs = ((seed, given.seconds) for seed in seeds(given, lambda: ran * given.seconds))
+    for found in judged(judge, jobs, given.workers):
         print(found.line(), flush=True)
-        seeds += 1
+        ran += 1
         failed += bool(found.report)
         done += found.seen.done
     summary = ", ".join(f"{what} {n}" for what, n in sorted(done.items()))
-    print(f"done: {summary}\n{seeds} seeds from {given.seed} on, {failed} failed")
+    print(f"done: {summary}\n{ran} seeds from {given.seed} on, {failed} failed")
     return 1 if failed else 0
 
 

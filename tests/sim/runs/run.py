@@ -9,7 +9,6 @@
 import argparse
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -17,6 +16,7 @@ from tests.sim.faults.plan import KINDS, MIXTURES
 from tests.sim.runs.judge import LINES, SECONDS, Verdict, judge
 from tests.sim.runs.levels import LEVELS, NOT_AT, level_of
 from tests.sim.runs.pool import judged
+from tests.sim.runs.seeds import parser, seeds
 
 REAL = ("host", "cluster")
 """Levels whose time counts as simulated hours: those with the product's replica engine and log."""
@@ -90,53 +90,40 @@ class Batch:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 1 when a seed failed or a kind of fault never happened."""
-    parser = argparse.ArgumentParser(
-        prog="./run sim", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, help="the only seed, or with --minutes the first")
-    parser.add_argument("--minutes", type=float, help="go on with further seeds for so long")
-    parser.add_argument("--hours", type=float, help="or until so many simulated hours are done")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
-    parser.add_argument("--level", choices=[*LEVELS], help="default: by the seed, all in turn")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--lines", type=int, default=LINES, help="of a failure's transcript")
-    parser.add_argument(
+    options = parser(__doc__, SECONDS)
+    options.prog = "./run sim"
+    options.set_defaults(seed=random.randrange(1_000_000))
+    options.add_argument("--level", choices=[*LEVELS], help="default: by the seed, all in turn")
+    options.add_argument("--lines", type=int, default=LINES, help="of a failure's transcript")
+    options.add_argument(
         "--mixture",
         type=int,
         choices=MIXTURES,
         default=MIXTURES[-1],
         help="version of what is drawn",
     )
-    parser.add_argument("--quiet", action="store_true", help="print failures and the sum only")
-    given = parser.parse_args(arguments)
-    first = random.randrange(1_000_000) if given.seed is None else given.seed
+    options.add_argument("--quiet", action="store_true", help="print failures and the sum only")
+    given = options.parse_args(arguments)
     batch = Batch()
-    for verdict in _verdicts(given, first, batch):
+    for verdict in _verdicts(given, batch):
         batch.add(verdict)
         if verdict.report or not given.quiet:
             print(verdict.line(), flush=True)
     for line in batch.lines():
         print(line)
-    print(f"seeds {first} to {first + batch.seeds.total() - 1}, {given.seconds:g} s each")
+    print(f"seeds {given.seed} to {given.seed + batch.seeds.total() - 1}, {given.seconds:g} s each")
     if missing := batch.missing():
         print(f"FAILED: never happened: {', '.join(missing)}")
     return 1 if batch.failed or missing else 0
 
 
-def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[Verdict]:
+def _verdicts(given: argparse.Namespace, batch: Batch) -> Iterator[Verdict]:
     """Run seeds in order until the time or the simulated hours are reached."""
-    minutes = given.minutes or (24 * 60 if given.hours else 0)
-    end = time.monotonic() + 60 * minutes
-
-    def jobs() -> Iterator[Job]:
-        seed = first
-        while True:
-            yield given.level or level_of(seed), seed, given.seconds, given.lines, given.mixture
-            seed += 1
-            if time.monotonic() >= end or (given.hours and batch.hours >= given.hours):
-                return
-
-    return judged(_judge, jobs(), given.workers)
+    jobs = (
+        (given.level or level_of(seed), seed, given.seconds, given.lines, given.mixture)
+        for seed in seeds(given, lambda: 3600 * batch.hours)
+    )
+    return judged(_judge, jobs, given.workers)
 
 
 def _judge(job: Job) -> Verdict:

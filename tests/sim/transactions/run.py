@@ -4,14 +4,11 @@
 python -m tests.sim.transactions.run --seed 7            one seed
 """
 
-import argparse
 import contextlib
-import itertools
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from unittest import mock
 
@@ -19,6 +16,7 @@ from nyala.tablet.write import apply_transactions
 from tests.salt import REPEAT
 from tests.sim.faults.plan import Swarm
 from tests.sim.runs.pool import judged
+from tests.sim.runs.seeds import parser, seeds
 from tests.sim.transactions.bank import NO_CHANGES, run_bank
 from tests.sim.transactions.changes import ChangeRates
 from tests.sim.world.loop import seeded
@@ -109,34 +107,20 @@ def judge(job: Job) -> Found:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; 1 when a seed failed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=1, help="the first")
-    parser.add_argument("--hours", type=float, default=0, help="simulated; 0: one seed")
-    parser.add_argument("--minutes", type=float, default=24 * 60, help="at most so long")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time under faults")
-    parser.add_argument("--workers", type=int, default=1, help="processes")
-    given = parser.parse_args(arguments)
-    end = time.monotonic() + 60 * given.minutes
-    seeds, failed, counted, spent, commits, reads = 0, 0, 0.0, 0.0, 0, 0
-
-    def jobs() -> Iterator[Job]:
-        for seed in itertools.count(given.seed):
-            yield seed, given.seconds
-            if time.monotonic() >= end or counted >= 3600 * given.hours:
-                return
-
-    for found in judged(judge, jobs(), given.workers):
+    options = parser(__doc__, SECONDS)
+    given = options.parse_args(arguments)
+    ran, failed, counted, spent, commits, reads = 0, 0, 0.0, 0.0, 0, 0
+    jobs = ((seed, given.seconds) for seed in seeds(given, lambda: counted))
+    for found in judged(judge, jobs, given.workers):
         print(found.line(), flush=True)
-        seeds += 1
+        ran += 1
         failed += bool(found.report)
         counted += found.counted_s
         spent += found.spent_s
         commits += found.commits
         reads += found.reads
     print(
-        f"{seeds} seeds from {given.seed} on, {counted / 3600:.2f} simulated hours counted, "
+        f"{ran} seeds from {given.seed} on, {counted / 3600:.2f} simulated hours counted, "
         f"{commits} commits, {reads} reads, {spent:.0f} s of CPU, {failed} failed"
     )
     return 1 if failed else 0
