@@ -124,8 +124,8 @@ def test_user_who_has_logged_in_from_a_host_is_not_kept_out_by_failures_of_other
     assert not refused(bound, host="home")
     bound.succeeded("ann", "home")
     for n in range(500):
-        refused(bound, host=f"10.0.0.{n % 7}")  # somebody who knows the name
-        refused(bound, user=f"user{n}", host="home")  # and somebody at the same host
+        refused(bound, host=f"10.0.0.{n % 7}")  # a guesser elsewhere
+        refused(bound, user=f"user{n}", host="home")  # and another user of this host
         clock.advance(0.5)
     assert refused(bound, user="bob", host="home")
     assert refused(bound, host="elsewhere")
