@@ -119,3 +119,26 @@ def test_master_migration_page_commands_run(tmp_path):
     with MiniCluster(1, 1, dir=str(tmp_path / FOLDER), secure=True) as cluster:
         some_table(cluster, replicas=1)
         run_page(OPERATE / "more-masters.md", cluster)
+
+
+@pytest.mark.row("A21")
+@pytest.mark.timeout(600)
+def test_lost_masters_page_commands_run_under_writes(tmp_path):
+    with MiniCluster(3, 3, dir=str(tmp_path / FOLDER), secure=True) as cluster:
+        some_table(cluster)
+
+        def look(step: Step) -> None:
+            if "--dry-run" in step.commands:
+                count = len(done)
+                wait_until(lambda: len(done) > count, "a client writes without any master")
+
+        def still_whole() -> None:
+            acknowledged = {*range(ROWS), *done}
+            with cluster.connect() as client:
+                found = client.table("metrics").scan(columns=["id"]).to_arrow()
+                assert acknowledged <= set(found["id"].to_pylist())
+                client.create_table("more", SCHEMA, primary_key=["id"])
+                assert client.tables() == ["metrics", "more"]
+
+        with writing(cluster) as done:
+            run_page(OPERATE / "lost-masters.md", cluster, look, still_whole)

@@ -29,8 +29,8 @@ class ReportingServer:
     """Server that reports.
 
     Attributes:
-        role: "master" or "tserver".
-        uuid: its permanent id.
+        role: "master", "tserver" or "member" (of an ensemble).
+        uuid: its permanent id; of a member whose certificate names no uuid, its address.
         address: its public address.
     """
 
@@ -46,7 +46,7 @@ class AuthorityUpkeep:
         env: calls and tasks.
         credentials: of the server.
         reporter: returns the server, once it is open.
-        keys: keys of authorities of a master; None: a tablet server, or a master that does not sign.
+        keys: keys of authorities of a master; None: another server, or a master that does not sign.
     """
 
     def __init__(

@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nyala.admin.authorities import AuthorityUpkeep
+from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
 from nyala.client.cluster.masters import Masters
 from nyala.common.errors import Corrupt, NyalaError
 from nyala.env.env import Env
-from nyala.env.rpc import Method
+from nyala.env.rpc import Handlers, Method
 from nyala.env.tasks import Lane
+from nyala.security.authorities.keyring import Keyring
 from nyala.security.authority import write_private
 from nyala.security.credentials import Credentials
 from nyala.security.identity import identity_of_pem
-from nyala.security.revocation import Revocation
+from nyala.security.revocation import Revocation, Revocations
 from nyala.security.signing_request import new_request
 from nyala.wire import methods
 from nyala.wire.proto import access_pb2 as pb
@@ -175,6 +176,42 @@ class CertificateUpkeep:
         if text != self._said:
             log.warning("%s", text)
         self._said = text
+
+
+def upkeep_of(
+    env: Env, credentials: Credentials, directory: str, masters: Callable[[], Sequence[str]],
+    reporter: Callable[[], ReportingServer], keys: Keyring | None = None,
+) -> CertificateUpkeep:  # fmt: skip
+    """Return the upkeep of the certificates of one process.
+
+    Args:
+        env: calls, clock, tasks.
+        credentials: of the process.
+        directory: its data directory, which keeps the list of revoked certificates.
+        masters: returns the public addresses of the masters that it knows.
+        reporter: returns what the process reports of itself.
+        keys: keys of authorities of a master that signs.
+    """
+    authorities = AuthorityUpkeep(env, credentials, reporter, keys)
+    return CertificateUpkeep(env, credentials, directory, masters, authorities)
+
+
+def known_revocations(credentials: Credentials | None) -> Handlers:
+    """Return the handler that answers with the revoked certificates that a server knows of.
+
+    Args:
+        credentials: of the server; None: it has none, and knows of no certificate.
+    """
+    revocations = Revocations() if credentials is None else credentials.revocations
+
+    async def answer(request: pb.RevocationsRequest) -> pb.RevocationsResponse:
+        found = pb.RevocationsResponse(digest=revocations.digest)
+        if request.digest != found.digest:
+            for entry in revocations.entries:
+                found.revocations.add(id=entry.id, revoked_us=entry.revoked_us)
+        return found
+
+    return {methods.REVOCATIONS: answer}
 
 
 def join_port(env: Env, credentials: Credentials, masters: Callable[[], Sequence[str]]) -> JoinPort:

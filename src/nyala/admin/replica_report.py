@@ -58,7 +58,15 @@ def definition(replica: Replica) -> pb.TabletDefinition | None:
         machine = registry.with_data(replica.machine)
     except (Unavailable, NotFound):
         return None
-    return None if machine is None else registry.kind_of_machine(machine).known(machine)
+    if machine is None:
+        return None
+    found = registry.kind_of_machine(machine).known(machine)
+    if replica.member is not None:
+        for transaction in found.transactions:
+            if transaction.prepared:
+                at = replica.member.transactions.commit_time(transaction.transaction)
+                transaction.decided = at or 0
+    return found
 
 
 def status(replica: Replica) -> pb.TabletStatus:

@@ -15,8 +15,8 @@ import uvloop
 
 from nyala.admin.anchors_page import anchors_page
 from nyala.admin.auditing import Auditor
-from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
-from nyala.admin.certificates import CertificateUpkeep, join_port
+from nyala.admin.authorities import ReportingServer
+from nyala.admin.certificates import CertificateUpkeep, join_port, known_revocations, upkeep_of
 from nyala.admin.web_logins import password_login
 from nyala.cli.output import describe_os_error
 from nyala.cli.security.network import PRIVATE, Network
@@ -208,7 +208,7 @@ async def _serve(
         upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
         check = password_login(env, credentials, server.master_addresses)
     grpc_server = GrpcServer(
-        server.handlers(), network.listen_on(addresses.public), limits,
+        known_revocations(credentials) | server.handlers(), network.listen_on(addresses.public), limits,
         RpcMetrics(env.clock, metrics.registry), credentials, audit, server.find_table,
     )  # fmt: skip
     facts = server_facts(role, server, addresses, metrics, secure=credentials is not None)
@@ -258,8 +258,7 @@ def _upkeep(
     def reporting() -> ReportingServer:
         return ReportingServer(role, str(server.uuid), address)
 
-    authorities = AuthorityUpkeep(env, credentials, reporting, keys)
-    return CertificateUpkeep(env, credentials, directory, server.master_addresses, authorities)
+    return upkeep_of(env, credentials, directory, server.master_addresses, reporting, keys)
 
 
 def _limits(options: Options) -> RpcLimits:

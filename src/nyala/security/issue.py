@@ -105,7 +105,7 @@ def local_cluster(directory: str, hosts: Sequence[str]) -> None:
 
     Args:
         directory: folder for all of them.
-        hosts: names and addresses of its members of ensembles, which share one certificate.
+        hosts: names and addresses in the certificate for servers that are added by hand, which share it.
     """
     if not Path(directory, CA_CERTIFICATE).exists():
         initialise(directory)
@@ -119,7 +119,7 @@ def local_server(directory: str, out: str, name: str, hosts: Sequence[str], *, s
     Args:
         directory: folder of the authority.
         out: folder for it, in the server's data directory; created.
-        name: `tserver-<uuid>` or `master-<uuid>`.
+        name: `tserver-<uuid>`, `master-<uuid>` or `member-<uuid>`.
         hosts: names and addresses under which others reach the server.
         signs: for a master: the folder gets `ca.key` too.
     """

@@ -14,7 +14,7 @@ from nyala.common.errors import InvalidArgument, Unauthenticated
 SCHEME = "nyala"
 _URI = re.compile(r"nyala://([0-9a-f]{32})/([a-z]+)/([A-Za-z0-9._@-]{1,64})")
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
-_SERVER_NAME = re.compile(r"(tserver|master)-([0-9a-f]{32})")
+_SERVER_NAME = re.compile(r"(tserver|master|member)-([0-9a-f]{32})")
 
 
 class AccessRole(IntEnum):
@@ -44,8 +44,8 @@ class Principal:
     Attributes:
         cluster: 32 hex digits, from the key of the certificate authority.
         role: what it may call.
-        name: of the user; of a server `tserver-<uuid>` or `master-<uuid>` if a master issued its certificate,
-            else its first host.
+        name: of the user; of a server `tserver-<uuid>`, `master-<uuid>` or `member-<uuid>` (of an ensemble)
+            if masters renew its certificate, else its first host.
     """
 
     cluster: str
@@ -68,7 +68,7 @@ class Principal:
 
 
 def server_name(kind: str, uuid: str) -> str:
-    """Return the name in the certificate of a server that joined: `tserver-<uuid>` or `master-<uuid>`.
+    """Return the name in the certificate of one server: `tserver-<uuid>`, `master-<uuid>` or `member-<uuid>`.
 
     Raises:
         InvalidArgument: not a role or uuid of a server.

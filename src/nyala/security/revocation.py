@@ -11,6 +11,7 @@ from nyala.common.errors import InvalidArgument, Unauthenticated
 from nyala.security.identity import PeerIdentity
 from nyala.security.principal import AccessRole, check_name
 
+DAY_US = 86_400_000_000
 SERIAL, NAME, USER = "serial-", "name-", "user-"
 """Beginnings of the ids of revocations. A USER entry does not mean servers of the name."""
 
@@ -100,6 +101,11 @@ class Revocations:
                 f"the certificate of {identity.principal} (serial {identity.serial:x}) was revoked; ask an "
                 "administrator for a new one"
             )
+
+    @property
+    def entries(self) -> list[Revocation]:
+        """The list, in its order."""
+        return [Revocation(id, at) for id, at in sorted(self._entries.items())]
 
     def __len__(self) -> int:
         return len(self._entries)

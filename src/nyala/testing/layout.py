@@ -81,22 +81,12 @@ class Layout:
         return ",".join(s.address for s in self.servers if s.role == "master")
 
     @property
-    def server_files(self) -> CredentialFiles | None:
-        """Credentials of members of ensembles on it, which share them; None: it is not secure."""
-        return self._files("server")
-
-    @property
     def client_files(self) -> CredentialFiles | None:
         """Credentials of the user who made it, who is an administrator; None: it is not secure."""
-        return self._files("admin")
-
-    def _files(self, holder: str) -> CredentialFiles | None:
         if not self.secure:
             return None
         folder = Path(self.dir, CERTS)
-        return CredentialFiles(
-            str(folder / "ca.crt"), str(folder / f"{holder}.crt"), str(folder / f"{holder}.key")
-        )
+        return CredentialFiles(*(str(folder / f) for f in ("ca.crt", "admin.crt", "admin.key")))
 
     @property
     def public_addresses(self) -> list[str]:

@@ -96,15 +96,26 @@ def _certify(layout: Layout, server: ServerSpec) -> None:
     """Make the certificate of a stopped server, if it has none; a new data directory is formatted."""
     if not layout.secure or joined_files(server.dir) is not None:
         return
-    from nyala.security import issue  # slow to import
-
     files = SystemFiles()
     try:
         uuid = open_instance(files, server.dir, server.role, SystemRandom()).uuid
     finally:
         files.close()
-    own = os.path.join(server.dir, CERTS)
-    name, signs = server_name(server.role, uuid), server.role == "master"
+    certify(layout, server.dir, server_name(server.role, uuid), signs=server.role == "master")
+
+
+def certify(layout: Layout, directory: str, name: str, *, signs: bool = False) -> None:
+    """Make the certificate of a process on the machine of a secure cluster.
+
+    Args:
+        layout: layout of the cluster.
+        directory: data directory of the process, whose folder `certs` gets it.
+        name: `tserver-<uuid>`, `master-<uuid>` or `member-<uuid>`.
+        signs: for a master, which gets the key of the authority too.
+    """
+    from nyala.security import issue  # slow to import
+
+    own = os.path.join(directory, CERTS)
     issue.local_server(_authority(layout), own, name, _hosts(layout), signs=signs)
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import SystemRandom
 from typing import Any
 
 from nyala.client import connect
@@ -13,10 +14,13 @@ from nyala.client.core import ClientOptions
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import JournalCoroutines
 from nyala.common.errors import NotFound, NyalaError, TimedOut
+from nyala.env.clock import random_id
 from nyala.env.rpc import Method
 from nyala.ram.calls import EnsembleClient
 from nyala.ram.coordinator import leader_address
-from nyala.testing import layout, processes
+from nyala.security.files import joined_files
+from nyala.security.principal import server_name
+from nyala.testing import layout, local_cluster, processes
 from nyala.testing.forkserver import ForkServer, Job
 from nyala.testing.layout import HOST, Layout, ServerSpec
 from nyala.wire import methods
@@ -69,16 +73,22 @@ def job(ensemble: Layout, server: ServerSpec, *, bound: bool = False) -> Job:
         server: one of them.
         bound: it ends with the process that starts it.
     """
+    files = joined_files(server.dir)
     words = ["ram", server.role, "run", "--address", server.address,
-             "--masters", ensemble.options["masters"], *_credentials(ensemble)]  # fmt: skip
+             "--masters", ensemble.options["masters"], "--dir", server.dir,
+             *([] if files is None else files.options)]  # fmt: skip
     return Job(words, ensemble.dir, server.log, processes.pid_file(server), bound)
 
 
-def _credentials(ensemble: Layout) -> list[str]:
-    """Return the options that name the certificate of the cluster's servers; none if it is not secure."""
+def _certify(ensemble: Layout) -> None:
+    """Make the certificate of each process that has none, if the cluster is secure."""
     cluster = layout.load(str(Path(ensemble.dir).parent))
-    files = None if cluster is None else cluster.server_files
-    return [] if files is None else files.options
+    if cluster is None or not cluster.secure:
+        return
+    for server in ensemble.servers:
+        if joined_files(server.dir) is None:
+            uuid = random_id(SystemRandom())
+            local_cluster.certify(cluster, server.dir, server_name("member", uuid))
 
 
 def start(
@@ -109,6 +119,7 @@ def start(
             client.create_journal(JOURNAL, 3, JOURNAL_BYTES)
     Path(ensemble.dir).mkdir(parents=True, exist_ok=True)
     ensemble.save()
+    _certify(ensemble)
     stopped = [s for s in ensemble.servers if processes.running_pid(s) is None]
     if stopped:
         parent.fork([job(ensemble, s, bound=bound) for s in stopped])

@@ -12,6 +12,8 @@ from nyala.common.errors import NyalaError
 from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
 from nyala.env.rpc import Method
+from nyala.security.credentials import Credentials
+from nyala.security.files import CredentialFiles
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.flight import FlightData
@@ -30,10 +32,13 @@ class Direct:
 
     Args:
         masters: of a cluster with certificates, whose client it is; empty: without encryption.
+        files: certificate that it uses; None: that of the cluster.
     """
 
-    def __init__(self, masters: str = "") -> None:
+    def __init__(self, masters: str = "", files: CredentialFiles | None = None) -> None:
         self._credentials = credentials_for(masters) if masters else None
+        if files is not None:
+            self._credentials = Credentials(files)
         self._loop = LoopThread("direct")
         self._rpc = self._loop.run(self._make())
 

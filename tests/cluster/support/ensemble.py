@@ -1,7 +1,7 @@
 """An ensemble of real processes beside a cluster, which end with this process."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -118,17 +118,30 @@ class RealEnsemble:
 
 
 @contextmanager
-def real_ensemble(cluster: MiniCluster, coordinators: int, servers: int) -> Iterator[RealEnsemble]:
-    """Start an ensemble beside a cluster; it is stopped at the end."""
+def real_ensemble(
+    cluster: MiniCluster,
+    coordinators: int,
+    servers: int,
+    prepare: Callable[[Layout], object] = lambda planned: None,
+) -> Iterator[RealEnsemble]:
+    """Start an ensemble beside a cluster; it is stopped at the end.
+
+    Args:
+        cluster: the cluster.
+        coordinators: number of coordinators.
+        servers: number of servers.
+        prepare: called before the processes are started.
+    """
     found = layout.load(cluster.dir)
     assert found is not None
     with ExitStack() as held:
         parent = held.enter_context(ForkServer(bound=True))
         planned = ram_ensemble.plan(found, coordinators, servers)
+        prepare(planned)
         held.callback(ram_ensemble.stop, planned)
         ram_ensemble.start(planned, parent, bound=True)
         client = held.enter_context(cluster.connect())
         timeout_ms = round(within(60) * 1000)
         ask = held.enter_context(ram_ensemble.connected(planned, timeout_ms))
-        direct = held.enter_context(Direct())
+        direct = held.enter_context(Direct(cluster.masters if found.secure else ""))
         yield RealEnsemble(planned, parent, client, ask, direct)

@@ -118,11 +118,30 @@ def test_login_that_succeeds_ends_the_wait_and_old_failures_are_forgotten():
     assert not any(refused(bound) for _ in range(attempts.FREE_OF_USER))
 
 
+def test_user_who_has_logged_in_from_a_host_is_not_kept_out_by_failures_of_others():
+    clock = Clock()
+    bound = LoginAttempts(clock)
+    assert not refused(bound, host="home")
+    bound.succeeded("ann", "home")
+    for n in range(500):
+        refused(bound, host=f"10.0.0.{n % 7}")  # a guesser elsewhere
+        refused(bound, user=f"user{n}", host="home")  # and another user of this host
+        clock.advance(0.5)
+    assert refused(bound, user="bob", host="home")
+    assert refused(bound, host="elsewhere")
+    for _ in range(50):
+        assert not refused(bound, host="home")
+        bound.succeeded("ann", "home")
+    assert not any(refused(bound, host="home") for _ in range(attempts.FREE_OF_USER))
+    assert refused(bound, host="home"), "guesses from there have to wait too"
+
+
 def test_memory_of_failures_is_bounded(monkeypatch):
     monkeypatch.setattr(attempts, "KEPT", 10)
     bound = LoginAttempts(Clock())
     for n in range(100):
         bound.begin(f"user{n}", f"host{n}")
+        bound.succeeded(f"user{n}", f"host{n}")
     assert all(len(kept) <= 10 for kept in vars(bound)["_failed"].values())
 
 

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Protocol
 
@@ -14,6 +15,7 @@ from nyala.cli.output import MastersOption, verb
 from nyala.cli.security.network import Ca, Cert, Key, Network
 
 if TYPE_CHECKING:
+    from nyala.admin.certificates import CertificateUpkeep
     from nyala.client.journal.coroutines import JournalCoroutines
     from nyala.common.errors import NyalaError
     from nyala.env.env import Env
@@ -22,7 +24,16 @@ if TYPE_CHECKING:
 coordinator = typer.Typer(no_args_is_help=True, help="Coordinators of an ensemble.")
 server = typer.Typer(no_args_is_help=True, help="Servers of an ensemble.")
 
-Address = Annotated[str, typer.Option("--address", help="Public host:port; loopback only.")]
+Address = Annotated[
+    str, typer.Option("--address", help="Public host:port; loopback only without certificates.")
+]
+Dir = Annotated[
+    str,
+    typer.Option(
+        "--dir",
+        help="Folder of this process, with certificates: its list of revoked ones; its own in certs.",
+    ),
+]
 JournalName = Annotated[str, typer.Option("--journal", help="Journal of the ensemble.")]
 EnsembleName = Annotated[
     str, typer.Option("--ensemble", help="Name of the ensemble, and of its log in the journal.")
@@ -52,19 +63,29 @@ OnEnd = Callable[["NyalaError"], object]
 Make = Callable[["Env", "JournalCoroutines", OnEnd], RamProcess]
 
 
-def _run(
-    role: str, address: str, masters: str, journal: str, network: Network, make: Make
-) -> int:  # fmt: skip
-    """Run a process until SIGTERM or SIGINT; return the exit status.
+@dataclass(frozen=True, slots=True)
+class RamSettings:
+    """Settings of a process of an ensemble.
 
-    Args:
+    Attributes:
         role: for messages.
         address: at which it serves.
         masters: addresses of the masters.
         journal: name of the journal.
         network: its credentials.
-        make: makes what it runs.
+        directory: its folder; empty: none, which needs a cluster without certificates.
     """
+
+    role: str
+    address: str
+    masters: tuple[str, ...]
+    journal: str
+    network: Network
+    directory: str
+
+
+def _run(settings: RamSettings, make: Make) -> int:
+    """Run a process until SIGTERM or SIGINT; return the exit status."""
     import uvloop
 
     from nyala.cli.servers import prepare_imports
@@ -75,25 +96,15 @@ def _run(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
     try:
-        uvloop.run(_serve(role, address, masters.split(","), journal, network, make))
+        uvloop.run(_serve(settings, make))
     except NyalaError as err:
-        print(f"nyala ram {role}: {err.message}", file=sys.stderr)
+        print(f"nyala ram {settings.role}: {err.message}", file=sys.stderr)
         return err.exit_status
     return 0
 
 
-async def _serve(
-    role: str, address: str, masters: list[str], journal: str, network: Network, make: Make
-) -> None:
+async def _serve(settings: RamSettings, make: Make) -> None:
     """Serve until a stop signal.
-
-    Args:
-        role: for messages.
-        address: at which it serves.
-        masters: addresses of the masters.
-        journal: name of the journal.
-        network: its credentials.
-        make: makes what it runs.
 
     Raises:
         NyalaError: it cannot go on.
@@ -106,7 +117,7 @@ async def _serve(
     from nyala.wire.server import GrpcServer
 
     limits = RpcLimits()
-    credentials = network.credentials
+    credentials = settings.network.credentials
     rpc = GrpcRpc(limits, credentials)
     env = system_env(rpc)
     closing: list[Callable[[], Awaitable[object]]] = [rpc.close, env.tasks.close]
@@ -117,12 +128,18 @@ async def _serve(
         stop.set()
 
     try:
-        process = make(env, await open_journal(env, masters, journal), end)
-        grpc_server = GrpcServer(process.handlers(), address, limits, credentials=credentials)
+        upkeep = _upkeep(env, settings)
+        opened = await open_journal(env, list(settings.masters), settings.journal)
+        process = make(env, opened, end)
+        grpc_server = GrpcServer(
+            process.handlers(), settings.address, limits, credentials=credentials
+        )
         await grpc_server.start()
         closing += [grpc_server.stop, process.close]
         await process.start()
-        logging.getLogger("nyala").info("%s serves on %s", role, address)
+        if upkeep is not None:
+            upkeep.start()
+        logging.getLogger("nyala").info("%s serves on %s", settings.role, settings.address)
         for what in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(what, stop.set)
         await stop.wait()
@@ -133,6 +150,37 @@ async def _serve(
         raise errors[0]
 
 
+def _upkeep(env: "Env", settings: RamSettings) -> "CertificateUpkeep | None":
+    """Return the upkeep of the certificates of a process, with the list of revoked ones in force.
+
+    Raises:
+        InvalidArgument: it has certificates, and no folder.
+        Forbidden: another process uses the folder.
+        Corrupt: the list of revoked certificates cannot be read.
+    """
+    from nyala.admin.authorities import ReportingServer
+    from nyala.admin.certificates import upkeep_of
+    from nyala.common.errors import Forbidden, InvalidArgument
+
+    credentials, directory = settings.network.credentials, settings.directory
+    if credentials is None:
+        return None
+    if not directory:
+        raise InvalidArgument(
+            "a process with certificates keeps the list of revoked ones in a folder of its own: give --dir"
+        )
+    env.files.make_dir(directory)
+    if not env.files.lock(f"{directory}/lock"):
+        raise Forbidden(
+            f"the folder {directory} is in use by a running process; give each process one of its own"
+        )
+    uuid = credentials.principal.server_uuid or settings.address
+    me = ReportingServer("member", uuid, settings.address)
+    upkeep = upkeep_of(env, credentials, directory, lambda: settings.masters, lambda: me)
+    upkeep.load()
+    return upkeep
+
+
 @coordinator.command("run")
 @verb
 def coordinator_run(
@@ -141,6 +189,7 @@ def coordinator_run(
     ca: Ca = "",
     cert: Cert = "",
     key: Key = "",
+    dir: Dir = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
     timeout_ms: Annotated[
@@ -158,9 +207,9 @@ def coordinator_run(
     def make(env: "Env", opened: "JournalCoroutines", on_end: OnEnd) -> RamProcess:
         return Coordinator(env, config, opened, on_end=on_end)
 
-    raise typer.Exit(
-        _run("coordinator", address, masters, journal, Network.of(ca, cert, key, ""), make)
-    )
+    network = Network.of(ca, cert, key, "", dir)
+    settings = RamSettings("coordinator", address, tuple(masters.split(",")), journal, network, dir)
+    raise typer.Exit(_run(settings, make))
 
 
 @server.command("run")
@@ -171,6 +220,7 @@ def server_run(
     ca: Ca = "",
     cert: Cert = "",
     key: Key = "",
+    dir: Dir = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
     roles: Annotated[str, typer.Option(help="master, backup, or both.")] = "master,backup",
@@ -193,4 +243,6 @@ def server_run(
         alive = partial(note_alive, opened, ensemble, address)
         return StorageServer(env, config, calls, alive, on_end=on_end)
 
-    raise typer.Exit(_run("server", address, masters, journal, Network.of(ca, cert, key, ""), make))
+    network = Network.of(ca, cert, key, "", dir)
+    settings = RamSettings("server", address, tuple(masters.split(",")), journal, network, dir)
+    raise typer.Exit(_run(settings, make))

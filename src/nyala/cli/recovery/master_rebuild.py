@@ -79,8 +79,8 @@ def unsafe_rebuild(
 ) -> None:
     """Rebuild the catalog in a new master after a loss of all masters. Unsafe: read the page first.
 
-    Tables, journals and their tablets are taken from what the tablet servers have. Accounts, grants,
-    revocations, comments, owners and keys of transactions are lost.
+    Tables, journals, their tablets and revocations of certificates are taken from what the tablet servers
+    have. Accounts, grants, comments, owners and keys of transactions are lost.
     """
     import os
 

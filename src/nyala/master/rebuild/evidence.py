@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
 OPENING = ("BOOTSTRAPPING",)
 """States of replicas that are being opened."""
-WORKS = "RUNNING"
+WORKS, LEADER = "RUNNING", "LEADER"
 TOMBSTONES = ("TOMBSTONED", "DELETED")
 
 
@@ -20,10 +21,12 @@ class ServerAnswer:
     Attributes:
         info: its registration.
         tablets: status of its replicas, with what they know of their tables.
+        revocations: certificates that it knows to be revoked.
     """
 
     info: pb.ServerInfoResponse
     tablets: Sequence[pb.TabletStatus]
+    revocations: Sequence[cat.RevocationRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)

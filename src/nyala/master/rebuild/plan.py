@@ -27,6 +27,8 @@ from nyala.master.rebuild.evidence import (
 )
 from nyala.master.rebuild.tables import FoundTable, found_table
 from nyala.master.rebuild.tablets import FoundTablet, found_tablets, servers_of
+from nyala.security.authority import MAX_DAYS
+from nyala.security.revocation import DAY_US
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -93,10 +95,43 @@ def plan(answers: Sequence[ServerAnswer], choices: RebuildChoices) -> RebuildPla
         cluster=cluster,
         decisions=_decisions(tables, findings),
         marks=cat.DecisionMarks(removed=time, keys_removed=time),
-        # Servers ignore a version of the grants below that which they have.
-        access=AccessChanges(rules=cat.AccessRulesRecord(version=moment_us(time))),
+        access=_access(answers, choices, time, findings),
     )
     return RebuildPlan(cluster_id, time, catalog, tables, findings)
+
+
+def _access(
+    answers: Sequence[ServerAnswer], choices: RebuildChoices, time: int, findings: Findings
+) -> AccessChanges:
+    """Return the revocations that the servers know of, each at its latest time, and a version of grants.
+
+    Servers ignore a version of the grants below that which they have.
+
+    Args:
+        answers: of all servers.
+        choices: have the present time.
+        time: hybrid time above which the new masters assign times.
+        findings: gets what is lost in each case.
+    """
+    known: dict[str, cat.RevocationRecord] = {}
+    for answer in answers:
+        for found in answer.revocations:
+            if found.id not in known or found.revoked_us > known[found.id].revoked_us:
+                known[found.id] = found
+    findings.notes.append(
+        "only the masters had users' accounts, join tokens, grants, keys of jobs and streams, comments, "
+        "owners, and dropped tables with their names: they are lost (docs/operate/lost-masters.md). "
+        f"{len(known)} revocations of certificates are kept, those that the tablet servers know of"
+    )
+    rules = cat.AccessRulesRecord(version=moment_us(time))
+    until_us = choices.now_us + MAX_DAYS * DAY_US
+    kept = [
+        cat.RevocationRecord(
+            id=r.id, revoked_us=r.revoked_us, until_us=until_us, revoked_by="master unsafe_rebuild"
+        )
+        for _, r in sorted(known.items())
+    ]
+    return AccessChanges(rules=rules, revocations=tuple(kept))
 
 
 def _cluster_of(answers: Sequence[ServerAnswer], findings: Findings) -> str:
@@ -232,20 +267,29 @@ def _empty_tablets(
 def _decisions(tables: Sequence[FoundTable], findings: Findings) -> tuple[cat.DecisionRecord, ...]:
     """Return the decisions of transactions that some tablets have applied, and others not yet.
 
-    A transaction that no tablet has applied was never acknowledged: it is undone where it is prepared.
+    A transaction that no tablet has applied, and whose commit time no leader was sent, was not acknowledged:
+    it is undone where it is prepared. That is certain only if each tablet has a leader that answered.
     """
     every = [t for table in tables for t in table.every_tablet]
     ended: dict[bytes, dict[str, int]] = {}
     waiting: dict[bytes, list[str]] = {}
     for tablet in every:
-        for transaction, at in tablet.ended.items():
+        for transaction, at in (*tablet.ended.items(), *tablet.decided.items()):
             ended.setdefault(transaction, {})[tablet.id] = at
         for transaction in tablet.prepared:
             waiting.setdefault(transaction, []).append(tablet.id)
+    unsettled = [t.id for t in every if not t.settled]
     made: list[cat.DecisionRecord] = []
     for transaction, tablets in sorted(waiting.items()):
         times = ended.get(transaction, {})
-        if not times:
+        if not times and unsettled:
+            findings.losses.append(
+                f"transaction {transaction.hex()} is prepared in {', '.join(tablets)}, and whether another "
+                f"tablet commits it is not known, since no leader of {', '.join(unsettled[:20])} answered "
+                "that has applied its log: repeat the command when there is one; else it is undone, and a "
+                "tablet with a decision in its log may apply its part later"
+            )
+        elif not times:
             findings.notes.append(
                 f"transaction {transaction.hex()} is prepared in {', '.join(tablets)} and applied nowhere: "
                 "it was not acknowledged as committed, and is undone"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.common.partition import TabletPartition
-from nyala.master.rebuild.evidence import OPENING, TOMBSTONES, WORKS, Findings, ServerAnswer
+from nyala.master.rebuild.evidence import LEADER, OPENING, TOMBSTONES, WORKS, Findings, ServerAnswer
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -46,7 +46,9 @@ class FoundTablet:
         applied: hybrid time up to which that replica has applied its log.
         working: number of voters whose replica works.
         ended: commit times of transactions that it has applied.
-        prepared: transactions that are prepared, and not known to be decided.
+        decided: commit times that its leader was sent, of transactions that it has not applied yet.
+        prepared: transactions that are prepared, and were not applied.
+        settled: its leader answered, and has applied every entry of earlier leaders.
     """
 
     id: TabletId
@@ -59,7 +61,9 @@ class FoundTablet:
     applied: int
     working: int
     ended: dict[bytes, int] = field(default_factory=dict)
+    decided: dict[bytes, int] = field(default_factory=dict)
     prepared: frozenset[bytes] = frozenset()
+    settled: bool = False
 
     @property
     def version(self) -> int:
@@ -153,8 +157,20 @@ def _reconciled(
         best.status.safe_time,
         working,
         ended,
+        {t.transaction: t.decided for t in transactions if t.decided},
         frozenset(t.transaction for t in transactions if t.prepared) - ended.keys(),
+        any(_is_settled(r.status, consensus.term) for r in known),
     )
+
+
+def _is_settled(status: pb.TabletStatus, term: int) -> bool:
+    """Return whether a replica leads in the newest term, and has applied an entry of it.
+
+    Entries of earlier leaders come before that entry, and what it was sent itself is reported as decided:
+    so no outcome of a transaction is left in its log that is not reported.
+    """
+    leads = status.report.role == LEADER and status.report.consensus.term == term
+    return leads and status.applied_term == term
 
 
 def _progress(replica: FoundReplica) -> tuple[int, int, int]:

@@ -21,14 +21,13 @@ from nyala.security import join_token, revocation
 from nyala.security.authority import MAX_DAYS, Authority
 from nyala.security.identity import CALLER, PeerIdentity
 from nyala.security.principal import AccessRole, server_name
-from nyala.security.revocation import Revocation, Revocations
+from nyala.security.revocation import DAY_US, Revocation, Revocations
 from nyala.security.signing_request import key_hash, public_key_of
 from nyala.wire import methods
 from nyala.wire.proto import access_pb2 as pb
 from nyala.wire.proto import catalog_pb2 as cat
 
 MAX_HOSTS = 32
-DAY_US = 86_400_000_000
 
 
 class AccessService:

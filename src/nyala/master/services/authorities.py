@@ -8,6 +8,7 @@ import asyncio
 
 from nyala.admin.authority_keys import KeyReceiver, send_key
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError, Unavailable
+from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.master.access import authorities, issued
@@ -29,6 +30,47 @@ SETTLED_US = 6_000_000
 """Time after the first report in a term before a step is taken, in microseconds: three reports of each."""
 FRESH_US = 10_000_000
 """Age of a report, in microseconds, up to which it counts. A master without one is not alive."""
+MAX_REPORTS, MAX_REPORT_BYTES = 4_096, 16 << 10
+"""Reports that are kept, the oldest ones go first; largest report."""
+
+
+class ServerReports:
+    """The last report of each server to a leader, in one term. On the loop only.
+
+    Args:
+        env: clock.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self._clock = env.clock
+        self._reports: dict[str, tuple[Report, int]] = {}  # the oldest first
+        self._term, self._since_us = 0, 0
+
+    def record(self, term: Term, uuid: str, report: Report) -> None:
+        """Record a report; those of earlier terms are forgotten, and the oldest of too many."""
+        now_us = self._clock.monotonic_us()
+        if term.memory.term != self._term:
+            self._term, self._since_us, self._reports = term.memory.term, now_us, {}
+        self._reports.pop(uuid, None)
+        self._reports[uuid] = report, now_us
+        if len(self._reports) > MAX_REPORTS:
+            del self._reports[next(iter(self._reports))]
+
+    @property
+    def settled(self) -> bool:
+        """True if servers have had the time to report in this term."""
+        return self._clock.monotonic_us() - self._since_us >= SETTLED_US
+
+    def fresh(self, term: Term) -> dict[str, Report]:
+        """Return the reports of servers that are alive, by uuid."""
+        oldest_us = self._clock.monotonic_us() - FRESH_US
+        known = self._reports if self._term == term.memory.term else {}
+        return {u: report for u, (report, at_us) in known.items() if at_us >= oldest_us}
+
+    def last(self, term: Term) -> dict[str, Report]:
+        """Return the last report of each server in a term, by uuid."""
+        known = self._reports if self._term == term.memory.term else {}
+        return {u: report for u, (report, _) in known.items()}
 
 
 class AuthoritiesService:
@@ -44,8 +86,7 @@ class AuthoritiesService:
         self._config = config
         self._reissues = Reissues(context, config)
         self._receiver = KeyReceiver(context.env, config.keys)
-        self._reports: dict[str, tuple[Report, int]] = {}
-        self._term, self._since_us = 0, 0
+        self._reports = ServerReports(context.env)
         self._rotating = asyncio.Lock()
 
     def handlers(self) -> Handlers:
@@ -69,8 +110,14 @@ class AuthoritiesService:
 
         Raises:
             Forbidden: it names another server than the certificate of the caller.
+            InvalidArgument: it is too large.
         """
-        caller = CALLER.get()
+        caller, size = CALLER.get(), request.ByteSize()
+        if size > MAX_REPORT_BYTES:
+            raise InvalidArgument(
+                f"a report of a server has at most {MAX_REPORT_BYTES} bytes, not {size}; servers of this "
+                "version send no larger ones"
+            )
         if caller is not None and caller.principal.server_uuid not in (None, request.uuid):
             raise Forbidden(
                 f"a report of server {request.uuid[:80]} arrived with the certificate of {caller.principal}"
@@ -78,21 +125,17 @@ class AuthoritiesService:
         report = Report(
             request.role, request.address, request.digest, request.issuer, tuple(request.keys)
         )
-        self._record(term, request.uuid, report)
+        self._reports.record(term, request.uuid, report)
         known = term.catalog.access.authorities
         if known is None:
             return pb.AuthoritiesAnswer()
-        waited_us = self._now_us() - self._since_us
-        if (
-            step_of(known) is RotationStep.ADDED
-            and waited_us >= SETTLED_US
-            and not self._behind(term)
-        ):
+        settled = self._reports.settled and not self._behind(term)
+        if step_of(known) is RotationStep.ADDED and settled:
             now_us = self._context.env.clock.wall_us()
             await self._context.require_leading().run(authorities.issue(now_us), term)
             known = term.catalog.access.authorities
             assert known is not None
-        masters = [r for r in self._fresh().values() if r.role == "master"]
+        masters = [r for r in self._reports.fresh(term).values() if r.role == "master"]
         return pb.AuthoritiesAnswer(
             certificates=known.certificates,
             links=known.links,
@@ -204,24 +247,14 @@ class AuthoritiesService:
         left = term.catalog.access.authorities
         return pb.RetireAuthorityResponse(certificates=[] if left is None else left.certificates)
 
-    def _record(self, term: Term, uuid: str, report: Report) -> None:
-        now_us = self._now_us()
-        if term.memory.term != self._term:
-            self._term, self._since_us, self._reports = term.memory.term, now_us, {}
-        self._reports[uuid] = report, now_us
-
-    def _fresh(self) -> dict[str, Report]:
-        oldest_us = self._now_us() - FRESH_US
-        return {u: report for u, (report, at_us) in self._reports.items() if at_us >= oldest_us}
-
     def _behind(self, term: Term) -> dict[str, tuple[Report, str]]:
         """Return what each live server lacks for the next step; nothing without a replacement."""
         known = term.catalog.access.authorities
         if known is None or step_of(known) is RotationStep.NONE:
             return {}
-        fresh = self._fresh() if self._term == term.memory.term else {}
+        fresh = self._reports.fresh(term)
         members = {m.uuid for m in self._context.status().consensus.members}
-        live = {u: r for u, r in fresh.items() if u in members}
+        live = {u: r for u, r in fresh.items() if u in members or r.role == "member"}
         for server in self._context.servers.alive(self._now_us()):
             silent = Report("tserver", server.registration.address)
             live[str(server.uuid)] = fresh.get(str(server.uuid), silent)
@@ -234,13 +267,12 @@ class AuthoritiesService:
         if known is None or step_of(known) is not RotationStep.ISSUING:
             return left
         servers = self._context.servers
-        running = {str(s.uuid) for s in servers.alive(self._now_us())} | self._fresh().keys()
-        last = self._reports if self._term == term.memory.term else {}
+        running = {str(s.uuid) for s in servers.alive(self._now_us())}
+        running |= self._reports.fresh(term).keys()
         members = self._context.status().consensus.members
         expected = {str(m.uuid): Report("master", m.address) for m in members}
         expected |= _tablet_servers(term, servers)
-        heard = {uuid: report for uuid, (report, _) in last.items()}
-        return left | authorities.not_running(known, expected, running, heard)
+        return left | authorities.not_running(known, expected, running, self._reports.last(term))
 
     def _logins(self, term: Term) -> list[str]:
         valid_us = self._config.options.user_certificate_s * 1_000_000

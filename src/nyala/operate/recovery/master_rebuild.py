@@ -12,6 +12,7 @@ from nyala.master.rebuild.plan import RebuildPlan
 from nyala.offline.copy import StoppedServer
 from nyala.raft.membership import Configuration, Member
 from nyala.wire import methods
+from nyala.wire.proto import access_pb2 as access
 from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_MS = 10_000
@@ -68,6 +69,9 @@ async def _ask(env: Env, address: str) -> ServerAnswer:
                 address, methods.LIST_TABLETS, request, timeout_ms=ASK_MS
             )
             tablets += some.tablets
+        revoked: access.RevocationsResponse = await env.rpc.call(
+            address, methods.REVOCATIONS, access.RevocationsRequest(), timeout_ms=ASK_MS
+        )
         # Asked after the tablets, so that it is above the times of all that they have.
         info = await env.rpc.call(
             address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=ASK_MS
@@ -79,7 +83,7 @@ async def _ask(env: Env, address: str) -> ServerAnswer:
             f"the tablet server at {address} did not answer: {err.message}. Start it, and repeat the "
             "command; if it is lost for good, leave its address out, which may lose what only it knows"
         ) from err
-    return ServerAnswer(info, tablets)
+    return ServerAnswer(info, tablets, revoked.revocations)
 
 
 async def living_masters(env: Env, answers: Sequence[ServerAnswer], own: str) -> list[str]:

@@ -1,4 +1,8 @@
-"""Bound on failed logins, for each user and each host: after some failures, the next has to wait."""
+"""Bound on failed logins, for each user and each host: after some failures, the next has to wait.
+
+A user who has logged in from a host before has a bound of their own there: failures from other hosts, or of
+other users of this host, do not keep them out.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,13 +47,16 @@ class LoginAttempts:
     A login counts as failed from its beginning, so that many at once are bounded too. The bound of a user
     holds for names without an account as well, and thus does not show whether there is one.
 
+    After a login, the user is known at its host: from there only failures of this user at this host count,
+    with the bound of a user.
+
     Args:
         now_us: monotonic time in microseconds.
     """
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
-        self._failed: dict[str, dict[str, _Failures]] = {"user": {}, "host": {}}
+        self._failed: dict[str, dict[str, _Failures]] = {"user": {}, "host": {}, "known": {}}
 
     def begin(self, user: str, host: str) -> None:
         """Count a login, before anything is computed for it.
@@ -61,7 +68,7 @@ class LoginAttempts:
         Raises:
             Unauthenticated: it is too early; the message says how long to wait.
         """
-        now_us, keys = self._now_us(), self._keys(user, host)
+        now_us, keys = self._now_us(), self._bounds(user, host)
         until_us = max(self._of(key, now_us).allowed_us for key in keys)
         if now_us < until_us:
             wait_s = -(-(until_us - now_us) // 1_000_000)
@@ -75,13 +82,16 @@ class LoginAttempts:
             keep_newest(self._failed[key[0]], key[1], failures, KEPT)
 
     def succeeded(self, user: str, host: str) -> None:
-        """Forget the failures of a user who has logged in; those of the host but this one stay."""
+        """Forget the failures of a user who has logged in, and is known at this host now."""
         self._failed["user"].pop(user[:_KEY_LENGTH], None)
-        self._withdraw(("host", host[:_KEY_LENGTH]))
+        known = _known(user, host)
+        if known not in self._failed["known"]:
+            self._withdraw(("host", host[:_KEY_LENGTH]))
+        keep_newest(self._failed["known"], known, _Failures(0, self._now_us(), 0), KEPT)
 
     def withdraw(self, user: str, host: str) -> None:
         """Forget a login that has not failed for its user, as when a file of the server is malformed."""
-        for key in self._keys(user, host):
+        for key in self._bounds(user, host):
             self._withdraw(key)
 
     def _withdraw(self, key: tuple[str, str]) -> None:
@@ -90,9 +100,11 @@ class LoginAttempts:
         if known is not None:
             self._failed[kind][name] = _Failures(known.count - 1, known.last_us, 0)
 
-    @staticmethod
-    def _keys(user: str, host: str) -> dict[tuple[str, str], int]:
+    def _bounds(self, user: str, host: str) -> dict[tuple[str, str], int]:
         """Return the keys of a login, with the failures after which each has to wait."""
+        known = _known(user, host)
+        if known in self._failed["known"]:
+            return {("known", known): FREE_OF_USER}
         return {
             ("user", user[:_KEY_LENGTH]): FREE_OF_USER,
             ("host", host[:_KEY_LENGTH]): FREE_OF_HOST,
@@ -103,3 +115,8 @@ class LoginAttempts:
         if found is None or now_us - found.last_us > FORGOTTEN_S * 1_000_000:
             return _Failures(0, now_us, 0)
         return found
+
+
+def _known(user: str, host: str) -> str:
+    """Return the name of a user at a host; no name of an account has a space."""
+    return f"{user[:_KEY_LENGTH]} {host[:_KEY_LENGTH]}"

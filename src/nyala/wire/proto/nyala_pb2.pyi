@@ -2700,19 +2700,25 @@ class KnownTransaction(_message.Message):
     TRANSACTION_FIELD_NUMBER: _builtins.int
     PREPARED_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
     transaction: _builtins.bytes
     prepared: _builtins.int
+    """prepare time, if it is prepared"""
     ended: _builtins.int
+    """commit time at which it was applied; 0: it was not"""
+    decided: _builtins.int
+    """of a leader: commit time that it was sent and has not applied yet; 0: none"""
     def __init__(
         self,
         *,
         transaction: _builtins.bytes = ...,
         prepared: _builtins.int = ...,
         ended: _builtins.int = ...,
+        decided: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "prepared", b"prepared", "transaction", b"transaction"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decided", b"decided", "ended", b"ended", "prepared", b"prepared", "transaction", b"transaction"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -71,17 +71,24 @@ def replica(
     status.definition.columns_from = columns_from
     for version, stamp in ranges:
         status.definition.ranges.add(version=version, at=stamp)
-    for id_, prepared, ended in transactions:
-        status.definition.transactions.add(transaction=id_, prepared=prepared, ended=ended)
+    for id_, prepared, ended, *decided in transactions:
+        known = status.definition.transactions.add(transaction=id_, prepared=prepared, ended=ended)
+        known.decided = sum(decided)
     return status
 
 
-def answer(number, *tablets, cluster="c", time=NOW - 50):
+def answer(number, *tablets, cluster="c", time=NOW - 50, revocations=()):
     info = pb.ServerInfoResponse(
         uuid=uuid(number), role="tserver", cluster_id=cluster, address=f"s{number}:1",
         peer_address=f"p{number}:1", hybrid_time=time,
     )  # fmt: skip
-    return ServerAnswer(info, list(tablets))
+    own = []
+    for status in tablets:
+        own.append(pb.TabletStatus())
+        own[-1].CopyFrom(status)
+        leads = status.report.consensus.leader == uuid(number)
+        own[-1].report.role = "LEADER" if leads else "FOLLOWER"
+    return ServerAnswer(info, own, revocations)
 
 
 def table_of(**changed):

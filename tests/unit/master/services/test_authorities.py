@@ -271,6 +271,54 @@ def test_administrator_does_not_retire_the_authority_of_the_certificate_in_use(k
     with_masters(work, keys=keys)
 
 
+def test_new_authority_does_not_issue_while_a_member_of_an_ensemble_does_not_trust_it(keys):
+    async def work(masters):
+        leader, new, reports = await begun(masters, keys)
+        old = reports.trusted
+        member = pb.AuthoritiesReport(
+            uuid="6" * 32, role="member", address="ram:1",
+            digest=bundle.digest(old), issuer=reports.issuer,
+        )  # fmt: skip
+        asked = pb.AccessRulesRequest(authorities=member)
+        trusted = b"".join((await reports.all(leader, NAMES)).certificates)
+        for _ in range(5):
+            answer = await reports.all(leader, [*NAMES, "t"], trusted)
+            await masters.ask(leader, methods.ACCESS_RULES, asked)
+            await masters.heartbeat(SERVER, among=(leader,))
+            await masters.loop.delay(2_000_000)
+        assert bundle.parse(answer.certificates[1])[0] == new, "the old one issues"
+        behind = (await status(masters, leader)).behind
+        assert [(s.uuid, s.role, s.address) for s in behind] == [("6" * 32, "member", "ram:1")]
+        asked.authorities.digest = bundle.digest(trusted)
+        await masters.ask(leader, methods.ACCESS_RULES, asked)
+        answer = await reports.all(leader, [*NAMES, "t"], trusted)
+        assert bundle.parse(answer.certificates[0])[0] == new
+
+    with_masters(work, keys=keys)
+
+
+def test_reports_of_many_servers_that_nobody_knows_displace_each_other(keys, monkeypatch):
+    monkeypatch.setattr("nyala.master.services.authorities.MAX_REPORTS", 5)
+
+    async def work(masters):
+        leader, _, _ = await begun(masters, keys)
+        for number in range(20):
+            unknown = pb.AuthoritiesReport(uuid=f"{number:032x}", role="member", address="x:1")
+            await masters.ask(
+                leader, methods.ACCESS_RULES, pb.AccessRulesRequest(authorities=unknown)
+            )
+        behind = (await status(masters, leader)).behind
+        members = [s.uuid for s in behind if s.role == "member"]
+        assert members == [f"{number:032x}" for number in range(15, 20)], "the newest ones are kept"
+        large = pb.AuthoritiesReport(uuid=SERVER, role="tserver", address="x" * (16 << 10))
+        with pytest.raises(InvalidArgument, match="at most 16384 bytes"):
+            await masters.ask(
+                leader, methods.ACCESS_RULES, pb.AccessRulesRequest(authorities=large)
+            )
+
+    with_masters(work, keys=keys)
+
+
 def test_server_reports_for_itself_only(keys):
     async def work(masters):
         masters.start()

@@ -131,6 +131,22 @@ def test_read_below_a_known_commit_time_does_not_wait_for_its_turn():
     with_group(work)
 
 
+@pytest.mark.row("A21")
+def test_commit_time_that_waits_for_its_turn_is_reported_for_a_rebuild_of_the_catalog():
+    async def work(group: StagedGroup) -> None:
+        p = await group.on(group.prepared, T1, {1: 1})
+        await group.on(group.prepared, T2, {2: 2})
+        at = group.decisions.decide(T1, [p], ahead=from_micros(2_000_000))
+        group.begin(group.resolve, group.tablet, T1, at, timeout_ms=4_000)
+        await group.pause(300)
+        tablets = group.process_of().server.tablets
+        (found,) = tablets.statuses([group.tablet], definitions=True)
+        known = {t.transaction: (t.ended, t.decided) for t in found.definition.transactions}
+        assert known == {T1: (0, at), T2: (0, 0)}
+
+    with_group(work)
+
+
 def test_read_that_waits_too_long_names_the_cause():
     async def work(group: StagedGroup) -> None:
         p = await group.on(group.prepared, T1, {1: 7})

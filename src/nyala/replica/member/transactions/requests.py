@@ -79,6 +79,10 @@ class TransactionRequests:
         known = self._known
         return {t: p for t, p in known.prepared.items() if known.commit_time(t) is None}
 
+    def commit_time(self, transaction: bytes) -> int | None:
+        """Return the commit time that this leader was sent, of a prepared transaction; None: none."""
+        return self._known.commit_time(transaction)
+
     async def accepting(self, timeout_ms: int) -> None:
         """Wait until this leader has applied its own NOOP. Raises as `RequestAdmission.accepting`."""
         await self._admission.accepting(self._deadline_us(timeout_ms))
