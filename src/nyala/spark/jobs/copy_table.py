@@ -13,6 +13,7 @@ from nyala.client.client import Client
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import AlreadyPresent, InvalidArgument, SchemaMismatch
+from nyala.spark.clients import check_same
 from nyala.spark.jobs.comparison import read_table
 from nyala.spark.jobs.reports import Report
 
@@ -74,6 +75,7 @@ def copy(
         AlreadyPresent: the target exists.
         InvalidArgument: `follow` without a checkpoint, or source and target are one table.
         SchemaMismatch: an existing target has other columns.
+        NotFound: no such table, or it was dropped meanwhile.
     """
     if (source, to_masters or masters) == (target, masters):
         raise InvalidArgument(f"table {source!r} cannot be copied to itself; name another target")
@@ -95,6 +97,7 @@ def copy(
         table = Client(one).table(source)
         with table.hold(None, HOLD_S) as hold:
             rows = read_table(spark, source, masters, hold.at)
+            check_same(Client(one).table(source), table.id)
             options = {"table": target, "masters": to_masters or masters, "atomic": "false"}
             rows.write.format("nyala").options(**options).mode("append").save()
             return Copied(target, new, hold.at)
