@@ -1,5 +1,6 @@
 """Files of imports and exports without Spark: bad lines and their numbers, formats, what is refused."""
 
+import contextlib
 import io
 import json
 import math
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
 
+from nyala.backup.folders import whole_file
 from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.spark.jobs import commands
 from nyala.spark.jobs.commands import parse
@@ -202,6 +204,26 @@ def test_two_exports_do_not_write_to_one_folder(tmp_path):
         (folder / "part-2").write_text("whole")
         (folder / ".part-2.7c.tmp").write_text("of a try that was killed")
     assert [p.name for p in early.iterdir()] == ["part-2"]
+
+
+def test_task_of_an_export_whose_driver_was_killed_writes_nothing_to_the_next_one(tmp_path):
+    target = tmp_path / "out"
+
+    def write_late(path, text):
+        with whole_file(path) as file:
+            file.write(text)
+
+    with contextlib.suppress(InterruptedError), partial_folder(target) as first:
+        write_late(first / "part-0", b"old")
+        raise InterruptedError
+    with partial_folder(target) as folder:
+        with pytest.raises(FileNotFoundError):
+            write_late(first / "part-0", b"old")
+        write_late(folder / "part-1", b"new")
+    with pytest.raises(FileNotFoundError):
+        write_late(folder / "part-2", b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert [p.name for p in target.iterdir()] == ["part-1"]
 
 
 def test_export_removes_no_files_of_others(tmp_path):

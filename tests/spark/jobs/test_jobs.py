@@ -11,7 +11,7 @@ from nyala.backup.chain import chains_of
 from nyala.backup.restore import RestoreOptions, Restoring
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
-from nyala.common.errors import AlreadyPresent, InvalidArgument
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.spark.jobs import (
     backup,
     checksum,
@@ -219,6 +219,10 @@ def test_copy_that_follows_is_current_and_continues(spark, client, table, where,
         copy(spark, "jobs", "jobs", **where)
     with pytest.raises(InvalidArgument, match="--checkpoint"):
         copy(spark, "jobs", "three", **where, follow=True)
+    client.drop_table("two")
+    with pytest.raises(NotFound, match="copy anew, with another checkpoint"):
+        copy(spark, "jobs", "two", **how)
+    assert "two" not in client.tables()
 
 
 def test_backups_of_spark_and_of_one_process_are_one_format(spark, client, table, where, tmp_path):

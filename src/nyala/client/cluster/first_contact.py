@@ -27,7 +27,7 @@ REASON_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SlowMasters:
-    """How long masters are awaited that accept a connection and do not answer in time.
+    """Wait for masters that accept a connection and do not answer in time.
 
     Attributes:
         longest_ms: deadline for their answer, from the beginning of the contact, in milliseconds.
