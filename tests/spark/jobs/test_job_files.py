@@ -299,6 +299,16 @@ def test_an_error_of_a_task_is_one_message(monkeypatch, capsys):
     for text, status, shown in (
         ("nyala.common.errors.InvalidArgument: a.csv: line 2: [X]\n", 2, "a.csv: line 2: [X]"),
         ("nyala.client.results.RowErrors: 1 of 2 rows [Y]", 1, "1 of 2 rows [Y]"),
+        (
+            "OSError: [Errno 28] No space left on device\n",
+            1,
+            "No space left on device; fix that, and run the job again",
+        ),
+        (
+            "PermissionError: [Errno 13] Permission denied: '/a'\n",
+            1,
+            "Permission denied: '/a'; fix that, and run the job again",
+        ),
     ):
         assert ended(text) == status
         assert capsys.readouterr().err == f"nyala: a task failed: {shown}\n"
