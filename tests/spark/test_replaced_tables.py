@@ -8,6 +8,7 @@ import pytest
 from pyspark import TaskContext
 
 from nyala.common.errors import NotFound, NyalaError
+from nyala.spark.frames import merge as merge_module
 from nyala.spark.jobs import backups, copy, copy_table
 from nyala.spark.writes.atomic import AtomicWriter
 from nyala.spark.writes.options import WriteOptions
@@ -82,6 +83,23 @@ def test_commit_of_rows_that_are_staged_in_a_dropped_table_is_refused(writer, sw
     with pytest.raises(NyalaError):
         job.commit([staged])
     assert there.count() == 0
+
+
+def test_merge_into_a_table_that_is_replaced_before_it_is_read_is_refused(
+    spark, cluster, client, swap, monkeypatch
+):
+    real, made = merge_module.read, []
+
+    def late(*args, **options):
+        made.append(swap())
+        return real(*args, **options)
+
+    monkeypatch.setattr(merge_module, "read", late)
+    with pytest.raises(NotFound, match=GONE):
+        merge_module.merge(
+            spark.createDataFrame([(7, "y")], "k long, v string"), NAME, masters=cluster.masters
+        )
+    assert made[0].count() == 0
 
 
 def test_restore_loads_files_into_no_other_table_that_has_got_the_name(cluster, client, swap):
