@@ -8,8 +8,10 @@ import pytest
 from pyspark import TaskContext
 
 from nyala.common.errors import NotFound, NyalaError
-from nyala.spark.frames import merge as merge_module
-from nyala.spark.jobs import backups, copy, copy_table
+from nyala.spark.frames.merge import merge
+from nyala.spark.frames.read import read
+from nyala.spark.jobs import backups, copy
+from nyala.spark.jobs.comparison import read_table
 from nyala.spark.writes.atomic import AtomicWriter
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.writer import TableWriter
@@ -88,17 +90,15 @@ def test_commit_of_rows_that_are_staged_in_a_dropped_table_is_refused(writer, sw
 def test_merge_into_a_table_that_is_replaced_before_it_is_read_is_refused(
     spark, cluster, client, swap, monkeypatch
 ):
-    real, made = merge_module.read, []
+    made = []
 
     def late(*args, **options):
         made.append(swap())
-        return real(*args, **options)
+        return read(*args, **options)
 
-    monkeypatch.setattr(merge_module, "read", late)
+    monkeypatch.setattr("nyala.spark.frames.merge.read", late)
     with pytest.raises(NotFound, match=GONE):
-        merge_module.merge(
-            spark.createDataFrame([(7, "y")], "k long, v string"), NAME, masters=cluster.masters
-        )
+        merge(spark.createDataFrame([(7, "y")], "k long, v string"), NAME, masters=cluster.masters)
     assert made[0].count() == 0
 
 
@@ -114,13 +114,11 @@ def test_restore_loads_files_into_no_other_table_that_has_got_the_name(cluster, 
 def test_copy_of_a_table_that_is_replaced_before_it_is_read_is_refused(
     spark, cluster, client, swap, monkeypatch
 ):
-    real = copy_table.read_table
-
     def late(*args):
         swap()
-        return real(*args)
+        return read_table(*args)
 
-    monkeypatch.setattr(copy_table, "read_table", late)
+    monkeypatch.setattr("nyala.spark.jobs.copy_table.read_table", late)
     with pytest.raises(NotFound, match=GONE):
         copy(spark, NAME, "the_copy", masters=cluster.masters)
     client.drop_table("the_copy")
