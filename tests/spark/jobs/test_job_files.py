@@ -15,7 +15,7 @@ from nyala.backup.folders import whole_file
 from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.spark.jobs import commands
 from nyala.spark.jobs.commands import parse
-from nyala.spark.jobs.file_export import json_lines, partial_folder
+from nyala.spark.jobs.file_export import json_lines, partial_folder, write_columns
 from nyala.spark.jobs.file_import import ImportPlan, read_file
 from nyala.spark.jobs.input_files import check_columns, list_files, schema_of
 from nyala.spark.jobs.text_lines import parser_of, read_lines
@@ -142,6 +142,16 @@ def test_exported_lines_are_read_as_the_same_rows():
     batch = pa.RecordBatch.from_pydict(columns)
     rows, bad = read(b"".join(json_lines(batch)), "json", batch.schema)
     assert (repr(rows), bad) == (repr(batch.to_pylist()), [])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_file_without_rows_has_the_columns(tmp_path, kind):
+    path = tmp_path / f"part-00000.{kind}"
+    write_columns(path, SCHEMA, kind)
+    files = list_files(str(tmp_path))
+    check_columns(files, SCHEMA.names, ["k"])
+    plan = ImportPlan((files[0],), (tuple(SCHEMA.names),), SCHEMA.serialize().to_pybytes(), "", 0)
+    assert list(read_file(plan, 0)) == []
 
 
 def test_files_that_cannot_be_imported_are_refused(tmp_path):

@@ -77,6 +77,11 @@ def test_exported_files_are_imported_as_the_same_rows(
     assert content(client.table("back")).equals(content(table))
     with pytest.raises(AlreadyPresent, match="never writes over"):
         export_files(spark, "jobs", folder, **where)
+    client.create_table("none", SCHEMA, ["k"], replicas=1)
+    done = export_files(spark, "none", f"{folder}0", **where, format=format)
+    assert (done.rows, done.files) == (0, 0 if format == "json" else 1)
+    if done.files:
+        assert import_files(spark, f"{folder}0", "back", **where).files == 1
 
 
 def test_bad_lines_end_an_import_or_are_kept_with_their_numbers(spark, client, where, tmp_path):

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from nyala.backup.folders import folder_locked, remove_others, whole_file
@@ -111,7 +112,10 @@ def export_files(
             ]
             report(f"{table}: {len(parts)} parts")
             counts = run_in_tasks(spark, parts, partial(_write, kind=format))
-        found = [c for c in counts if c]
+            found = [c for c in counts if c]
+            if not found and format != "json":  # an import needs the columns
+                write_columns(folder_now / f"{PART}{0:05d}.{format}", scan.schema, format)
+                found = [0]
         return Exported(str(target), moment, len(found), sum(found))
 
 
@@ -205,6 +209,19 @@ def _write(part: BackupPart, kind: str) -> int:
     if not rows:
         path.unlink(missing_ok=True)  # another try may have removed it
     return rows
+
+
+def write_columns(path: Path, schema: pa.Schema, kind: str) -> None:
+    """Write a file without rows.
+
+    Args:
+        path: of the file.
+        schema: its columns.
+        kind: csv or parquet.
+    """
+    with whole_file(path) as out:
+        make = pcsv.CSVWriter if kind == "csv" else pq.ParquetWriter
+        make(out, schema).close()
 
 
 def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
