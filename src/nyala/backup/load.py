@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nyala.backup.row_groups import batches_of
 from nyala.client.table import Table
 from nyala.common.errors import Corrupt
 from nyala.common.partition import PartitionSchema, locate
 from nyala.common.schema import Schema
 
-BATCH_ROWS = 50_000
 OP, TIMESTAMP = "_op", "_timestamp"
 PUT, REMOVE = "upsert", "delete_ignore"
 
@@ -59,7 +59,7 @@ def _batches(load: FileLoad) -> Iterator[pa.RecordBatch]:
     """Yield the rows to write, with the operation of each."""
     try:
         with pq.ParquetFile(load.path) as file:
-            for batch in file.iter_batches(BATCH_ROWS):
+            for batch in batches_of(file):
                 made = to_target(load, batch)
                 if made.num_rows:
                     yield made

@@ -131,8 +131,8 @@ class Taking:
         if last.table_id != table.id:
             raise InvalidArgument(
                 f"table {table.name!r} has the id {table.id}, and the backups in {folder} are of another "
-                f"table of this name, with the id {last.table_id}: it was dropped and created again. Take a "
-                "full backup, with --full"
+                f"table of this name, with the id {last.table_id}: it was dropped and created again, or is "
+                "of another cluster. Take a full backup, with --full, or name another folder"
             )
         return last
 

@@ -4,7 +4,14 @@ from collections.abc import Callable
 from functools import partial
 
 from nyala.client.core import ClientCore
-from nyala.common.errors import CasFailed, InvalidArgument, OutcomeUnknown, Retryable, TimedOut
+from nyala.common.errors import (
+    CasFailed,
+    InvalidArgument,
+    OutcomeUnknown,
+    Retryable,
+    TimedOut,
+    Unavailable,
+)
 from nyala.operate.group_view import (
     ClusterServer,
     GroupView,
@@ -23,6 +30,9 @@ SILENT_MS = 3_000
 """Milliseconds without a response after which a removed server counts as dead, and its data are left there.
 
 A server that was just started, or is busy for a moment, responds earlier.
+"""
+LOST_MS = 30_000
+"""Milliseconds without a response of a server that is to have a replica, or to lead: the command fails then.
 """
 
 
@@ -181,6 +191,8 @@ class Membership:
 
         def decide(group: GroupView) -> MemberStep | None:
             nonlocal before
+            if successor is not None:
+                self._check_answers(successor, group)
             leader = group.leader
             before = before or leader
             if leader is None:
@@ -194,11 +206,17 @@ class Membership:
     # ---- replicas that cannot be brought up to date -------------------------------------------------
 
     async def _execute(self, server: ClusterServer, decide: Decide) -> GroupView:
-        """Execute steps; delete a replica first that the group's logs can no longer bring up to date."""
+        """Execute steps; delete a replica first that the group's logs can no longer bring up to date.
+
+        Raises:
+            Unavailable: the server did not answer for `LOST_MS`.
+        """
         self._orders.begin()
 
         def decided(group: GroupView) -> MemberStep | None:
             step = decide(group)
+            if step is not None:
+                self._check_answers(server, group)
             if step is None or step.act is not None or not self._lacks(server, group):
                 return step
             return self.steps.deleting(server, group)
@@ -210,18 +228,31 @@ class Membership:
 
         def decided(group: GroupView) -> MemberStep | None:
             step = self.steps.leaving(server, group)
-            silent = group.of(server).silent
-            if not silent:
-                self._silent_us.pop(server.uuid, None)
-            if (
-                step is not None
-                or not silent
-                or self._has_lasted(self._silent_us, server, SILENT_MS)
-            ):
+            if step is not None or self._is_silent(server, group, SILENT_MS):
                 return step
-            return MemberStep(f"wait for {server}: {silent}")
+            silent = group.of(server).silent
+            return MemberStep(f"wait for {server}: {silent}") if silent else None
 
         return await self.run_steps(decided)
+
+    def _check_answers(self, server: ClusterServer, group: GroupView) -> None:
+        """Check that a server that is to get a replica or to lead answered in the last `LOST_MS`.
+
+        Raises:
+            Unavailable: it did not.
+        """
+        if self._is_silent(server, group, LOST_MS):
+            raise Unavailable(
+                f"{server} has not answered for {LOST_MS // 1000} s: {group.of(server).silent}. Start it, "
+                "and run the command again to continue, or choose another server"
+            )
+
+    def _is_silent(self, server: ClusterServer, group: GroupView, ms: int) -> bool:
+        """Return whether a server has not answered for `ms`."""
+        if not group.of(server).silent:
+            self._silent_us.pop(server.uuid, None)
+            return False
+        return self._has_lasted(self._silent_us, server, ms)
 
     def _has_lasted(self, since_us: dict[str, int], server: ClusterServer, ms: int) -> bool:
         """Return whether a condition of a server has held for `ms`."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from nyala.client.client import Client
 from nyala.client.connection import Connection, shared
 from nyala.client.table import Table
+from nyala.common.errors import NotFound
 
 TIMEOUT_MS = 120_000
 """Deadline of the calls of a task that writes, and of a commit."""
@@ -70,11 +71,27 @@ def written_table(masters: str, name: str, planned: PlannedTable | None = None) 
         planned: the table as the driver found it; None: ask the masters.
 
     Raises:
-        NotFound: no such table.
+        NotFound: no such table, or one that is not the planned one.
         Unavailable, TimedOut: no leader master answers.
     """
     key = (shared(masters, TIMEOUT_MS), name)
     found = _opened.get(key)
     if found is None or planned is None or PlannedTable.of(found) != planned:
         found = _opened[key] = Client(key[0]).table(name)
+    if planned is not None:
+        check_same(found, planned.id)
     return found
+
+
+def check_same(table: Table, planned_id: str) -> None:
+    """Check that a table is that for which a job was planned, and not another one that has got its name.
+
+    Raises:
+        NotFound: it is another one.
+    """
+    if table.id != planned_id:
+        raise NotFound(
+            f"table {table.name!r} with the id {planned_id}, for which this job was planned, was dropped or "
+            f"renamed, and another one, with the id {table.id}, has its name, of which the job reads and "
+            "writes nothing: load its frame anew and run it again, to use the table that has the name now"
+        )

@@ -13,7 +13,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import to_datetime
 from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.spark.batches import combined, empty_rows
-from nyala.spark.clients import process_client
+from nyala.spark.clients import check_same, process_client
 from nyala.spark.filters import as_where
 from nyala.spark.options import HOLD_S
 
@@ -35,6 +35,7 @@ class ReadOptions:
         floats: names of the columns of type float or double.
         hold_s: seconds for which the snapshot is held after planning; 0: no hold.
         split_bytes: approximate bytes of a partition; 0: one partition per tablet.
+        table_id: id of the table whose snapshot is read; empty: any table of this name.
     """
 
     table: str
@@ -46,6 +47,7 @@ class ReadOptions:
     floats: tuple[str, ...]
     hold_s: int = HOLD_S
     split_bytes: int = 0
+    table_id: str = ""
 
 
 @dataclass
@@ -88,6 +90,8 @@ class TableRead:
         """
         options = self._options
         table = process_client(options.masters).table(options.table)
+        if options.table_id:  # another table of this name has no rows at the time of the snapshot
+            check_same(table, options.table_id)
         if options.where:
             # raises if it is not a valid expression by itself
             table.scan(where=options.where, at=options.at or None)

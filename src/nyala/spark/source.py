@@ -46,6 +46,7 @@ class NyalaSource(DataSource):
     """
 
     _at = 0
+    _table_id = ""
 
     @classmethod
     def name(cls) -> str:
@@ -61,6 +62,7 @@ class NyalaSource(DataSource):
         lives_s = hold_s(self.options)
         carried(self.options, masters)
         table = process_client(masters).table(name)
+        self._table_id = table.id
         scan = table.scan(columns=split(names) if names else None, at=self._asked_at() or None)
         if not self._asked_at():
             self._at = scan.at
@@ -110,6 +112,7 @@ class NyalaSource(DataSource):
             floats=tuple(f.name for f in schema if isinstance(f.dataType, FloatType | DoubleType)),
             hold_s=hold_s(self.options),
             split_bytes=split_bytes(self.options),
+            table_id=self._table_id,
         )
         pushing = flag(self.options, "pushdown", False) and offers_filters()
         return self._with_credentials(

@@ -29,11 +29,12 @@ class RpcLimits:
         metadata_bytes: maximum headers and trailers of a call.
         keepalive_ms: time without traffic after which a connection with calls in flight is probed.
         keepalive_timeout_ms: time without an answer to a probe after which the connection is closed.
-        connect_timeout_ms: maximum time to connect.
+        connect_timeout_ms: maximum time to connect to a stream port.
         reconnect_max_ms: maximum backoff between two attempts to connect.
         unread_ms: time after which a stream whose reader reads nothing is ended; nyala's clients end it
             sooner.
-        handshake_ms: of a server: maximum time for the TLS handshake of an accepted connection.
+        handshake_ms: of a server: maximum time for the TLS handshake of an accepted connection; of a client:
+            maximum time to connect to a gRPC port, with the handshake, which a slow server ends late.
         resolve_again_ms: time after which a name whose address failed is resolved again.
         queued_bytes: of a client: received bytes of all its streams that no call has consumed, above which
             nothing is read from their connections; one message of each stream always has room.
@@ -102,7 +103,7 @@ class RpcLimits:
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", min(50, self.reconnect_max_ms)),
-            ("grpc.min_reconnect_backoff_ms", self.connect_timeout_ms),
+            ("grpc.min_reconnect_backoff_ms", self.handshake_ms),
             ("grpc.max_reconnect_backoff_ms", self.reconnect_max_ms),
             ("grpc.dns_min_time_between_resolutions_ms", self.resolve_again_ms),
         ]

@@ -1,5 +1,6 @@
 """Files of imports and exports without Spark: bad lines and their numbers, formats, what is refused."""
 
+import contextlib
 import io
 import json
 import math
@@ -10,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PythonException
 
+from nyala.backup.folders import whole_file
 from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.spark.jobs import commands
 from nyala.spark.jobs.commands import parse
-from nyala.spark.jobs.file_export import json_lines, partial_folder
+from nyala.spark.jobs.file_export import json_lines, partial_folder, write_columns
 from nyala.spark.jobs.file_import import ImportPlan, read_file
 from nyala.spark.jobs.input_files import check_columns, list_files, schema_of
 from nyala.spark.jobs.text_lines import parser_of, read_lines
@@ -142,6 +144,16 @@ def test_exported_lines_are_read_as_the_same_rows():
     assert (repr(rows), bad) == (repr(batch.to_pylist()), [])
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_file_without_rows_has_the_columns(tmp_path, kind):
+    path = tmp_path / f"part-00000.{kind}"
+    write_columns(path, SCHEMA, kind)
+    files = list_files(str(tmp_path))
+    check_columns(files, SCHEMA.names, ["k"])
+    plan = ImportPlan((files[0],), (tuple(SCHEMA.names),), SCHEMA.serialize().to_pybytes(), "", 0)
+    assert list(read_file(plan, 0)) == []
+
+
 def test_files_that_cannot_be_imported_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.csv").write_text("k,s\n1,x\n")
@@ -202,6 +214,26 @@ def test_two_exports_do_not_write_to_one_folder(tmp_path):
         (folder / "part-2").write_text("whole")
         (folder / ".part-2.7c.tmp").write_text("of a try that was killed")
     assert [p.name for p in early.iterdir()] == ["part-2"]
+
+
+def test_task_of_an_export_whose_driver_was_killed_writes_nothing_to_the_next_one(tmp_path):
+    target = tmp_path / "out"
+
+    def write_late(path, text):
+        with whole_file(path) as file:
+            file.write(text)
+
+    with contextlib.suppress(InterruptedError), partial_folder(target) as first:
+        write_late(first / "part-0", b"old")
+        raise InterruptedError
+    with partial_folder(target) as folder:
+        with pytest.raises(FileNotFoundError):
+            write_late(first / "part-0", b"old")
+        write_late(folder / "part-1", b"new")
+    with pytest.raises(FileNotFoundError):
+        write_late(folder / "part-2", b"new")
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert [p.name for p in target.iterdir()] == ["part-1"]
 
 
 def test_export_removes_no_files_of_others(tmp_path):
@@ -277,6 +309,16 @@ def test_an_error_of_a_task_is_one_message(monkeypatch, capsys):
     for text, status, shown in (
         ("nyala.common.errors.InvalidArgument: a.csv: line 2: [X]\n", 2, "a.csv: line 2: [X]"),
         ("nyala.client.results.RowErrors: 1 of 2 rows [Y]", 1, "1 of 2 rows [Y]"),
+        (
+            "OSError: [Errno 28] No space left on device\n",
+            1,
+            "No space left on device; fix that, and run the job again",
+        ),
+        (
+            "PermissionError: [Errno 13] Permission denied: '/a'\n",
+            1,
+            "Permission denied: '/a'; fix that, and run the job again",
+        ),
     ):
         assert ended(text) == status
         assert capsys.readouterr().err == f"nyala: a task failed: {shown}\n"

@@ -11,7 +11,7 @@ from nyala.backup.chain import chains_of
 from nyala.backup.restore import RestoreOptions, Restoring
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
-from nyala.common.errors import AlreadyPresent, InvalidArgument
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.spark.jobs import (
     backup,
     checksum,
@@ -77,6 +77,11 @@ def test_exported_files_are_imported_as_the_same_rows(
     assert content(client.table("back")).equals(content(table))
     with pytest.raises(AlreadyPresent, match="never writes over"):
         export_files(spark, "jobs", folder, **where)
+    client.create_table("none", SCHEMA, ["k"], replicas=1)
+    done = export_files(spark, "none", f"{folder}0", **where, format=format)
+    assert (done.rows, done.files) == (0, 0 if format == "json" else 1)
+    if done.files:
+        assert import_files(spark, f"{folder}0", "back", **where).files == 1
 
 
 def test_bad_lines_end_an_import_or_are_kept_with_their_numbers(spark, client, where, tmp_path):
@@ -219,6 +224,10 @@ def test_copy_that_follows_is_current_and_continues(spark, client, table, where,
         copy(spark, "jobs", "jobs", **where)
     with pytest.raises(InvalidArgument, match="--checkpoint"):
         copy(spark, "jobs", "three", **where, follow=True)
+    client.drop_table("two")
+    with pytest.raises(NotFound, match="copy anew, with another checkpoint"):
+        copy(spark, "jobs", "two", **how)
+    assert "two" not in client.tables()
 
 
 def test_backups_of_spark_and_of_one_process_are_one_format(spark, client, table, where, tmp_path):

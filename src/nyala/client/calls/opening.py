@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from nyala.client.cluster.first_contact import explained
+from nyala.client.cluster.first_contact import SlowMasters, explained
 from nyala.client.cluster.masters import parse_addresses
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.credentials import credentials_for
@@ -10,11 +10,12 @@ from nyala.env.env import system_env
 from nyala.env.monotonic import monotonic_us
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import RpcLimits
-from nyala.wire.tls.problem import tls_problem
+from nyala.wire.tls.problem import accepts_connections, tls_problem
 
 REACH_MS = 2_250
 """Time, in milliseconds, within which one of the masters' addresses must answer a new client.
 
+A server that accepts a connection within it may answer later, until the deadline of the client's calls.
 What a command has done before, such as imports, counts, so that its error comes within 3 s.
 """
 LEAST_REACH_MS = 1_500
@@ -56,8 +57,12 @@ class OpenClient:
         Raises:
             Unavailable: no master answers at these addresses.
         """
-        left_ms = reach_ms((monotonic_us() - began_us) // 1000)
-        reaching = self.core.masters.reach(min(left_ms, self.core.options.timeout_ms))
+        left_ms, longest_ms = (
+            reach_ms((monotonic_us() - began_us) // 1000),
+            self.core.options.timeout_ms,
+        )
+        slow = SlowMasters(longest_ms, accepts_connections)
+        reaching = self.core.masters.reach(min(left_ms, longest_ms), slow)
         problem = partial(tls_problem, credentials=self._credentials)
         await explained(reaching, self._addresses, problem)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nyala.client.deadline import Attempts, is_cut_short
@@ -12,7 +13,10 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 TRY_MS = 1_000
-"""Longest time, in milliseconds, for the answer of one address to the question who the masters are."""
+"""Time, in milliseconds, for the answer of one address to the question who the masters are.
+
+It is doubled with each round of a contact with slow masters.
+"""
 SPARE_MS = 50
 """Time, in milliseconds, by which such a call ends before the wait for it, if it ends by itself."""
 DOUBT_S = 0.5
@@ -21,34 +25,63 @@ REASON_S = 0.5
 """Longest wait for that reason once no master has answered, in seconds."""
 
 
-async def reach(env: Env, addresses: Sequence[str], timeout_ms: int) -> pb.MasterStatusResponse:
+@dataclass(frozen=True, slots=True)
+class SlowMasters:
+    """Wait for masters that accept a connection and do not answer in time.
+
+    Attributes:
+        longest_ms: deadline for their answer, from the beginning of the contact, in milliseconds.
+        accepts: returns whether an address accepts connections.
+    """
+
+    longest_ms: int
+    accepts: Callable[[str], Coroutine[Any, Any, bool]]
+
+
+async def reach(
+    env: Env, addresses: Sequence[str], timeout_ms: int, slow: SlowMasters | None = None
+) -> pb.MasterStatusResponse:
     """Return the first status that a master answers, asking again until the deadline.
 
     Args:
         env: calls, time and tasks.
         addresses: all addresses given.
-        timeout_ms: deadline, from now.
+        timeout_ms: deadline, from now, unless one of them is slow.
+        slow: for servers that accept connections and are silent; None: they are awaited no longer.
 
     Raises:
         Unavailable: none answers; the message says what happened at each address.
     """
-    attempts = Attempts(env, timeout_ms)
+    attempts, longest = Attempts(env, timeout_ms), Attempts(env, slow.longest_ms if slow else 0)
     errors: dict[str, str] = {}
+    try_ms, waits = TRY_MS, False
     while True:
-        given_ms = max(1, min(TRY_MS, attempts.left_ms()))
+        given_ms = max(1, min(try_ms, attempts.left_ms()))
         answer = await _ask_all(env, addresses, given_ms)
         if isinstance(answer, pb.MasterStatusResponse):
             return answer
         for address, err in answer.items():
             if address not in errors or not is_cut_short(err, given_ms):
                 errors[address] = err.message
-        if not await attempts.pause():
+        ended = not await attempts.pause()
+        if slow and (waits or ended):
+            silent = [
+                a for a, err in answer.items() if isinstance(err, TimedOut) and not err.answered
+            ]
+            ended = not await _any_accepts(silent, slow) or not await longest.pause()
+            attempts, waits, try_ms = longest, True, 2 * try_ms
+        if ended:
             failures = "; ".join(f"{a}: {s}" for a, s in errors.items())
             raise Unavailable(
                 f"no nyala master answers ({failures}). Check that the cluster runs: nyala status; and "
                 "the addresses: masters may have been added and removed since, and one that is still a "
                 "master's is enough (nyala master list names all)"
             )
+
+
+async def _any_accepts(addresses: Sequence[str], slow: SlowMasters) -> bool:
+    """Return whether one of some addresses accepts connections."""
+    return any(await asyncio.gather(*map(slow.accepts, addresses)))
 
 
 async def _ask_all(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nyala.client.cluster import first_contact
-from nyala.client.cluster.first_contact import TRY_MS
+from nyala.client.cluster.first_contact import TRY_MS, SlowMasters
 from nyala.client.cluster.known_masters import MasterAddresses
 from nyala.client.deadline import Attempts, is_cut_short
 from nyala.common import addresses
@@ -91,16 +91,17 @@ class Masters:
             learn = self._fetch_config(Attempts(self._env, CALL_TIMEOUT_MS))
             self._env.tasks.spawn(learn, "learn who the masters are")
 
-    async def reach(self, timeout_ms: int) -> None:
+    async def reach(self, timeout_ms: int, slow: SlowMasters | None = None) -> None:
         """Wait until one master answers, and take the others' addresses from it.
 
         Args:
-            timeout_ms: deadline, from now.
+            timeout_ms: deadline, from now, unless one of them is slow.
+            slow: for masters that accept connections and are silent; None: they are awaited no longer.
 
         Raises:
             Unavailable: none answers; the message says what happened at each address.
         """
-        self._learn(await first_contact.reach(self._env, list(self.addresses), timeout_ms))
+        self._learn(await first_contact.reach(self._env, list(self.addresses), timeout_ms, slow))
 
     def _learn(self, status: pb.MasterStatusResponse) -> None:
         """Take over the masters' configuration, and their leader."""

@@ -16,7 +16,7 @@ from nyala.client.checks import check_text
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.hybrid_time import as_stamp
-from nyala.spark.clients import process_client
+from nyala.spark.clients import check_same, process_client
 from nyala.spark.frames.read import quoted, read
 from nyala.spark.options import masters_of
 
@@ -82,7 +82,7 @@ def merge(
     Raises:
         InvalidArgument: nothing to do, an unknown word, assignments to key columns, or no masters.
         SchemaMismatch: the frame lacks a key column, or a column is not of the table.
-        NotFound: no such table.
+        NotFound: no such table, or it was dropped meanwhile.
         PySparkException: the job failed, for instance since the frame has two rows of one key; nothing of it
             took effect.
     """
@@ -95,6 +95,7 @@ def merge(
     target = read(
         frame.sparkSession, table, columns=plan.target_columns, at=time, masters=addresses
     )
+    check_same(client.table(table), opened.id)  # another table has no rows at this time
     changes = plan.changes(target)
     seen = Observation()
     counted = [f.count_if(f.col(KIND) == kind).alias(kind) for kind in plan.options]

@@ -16,6 +16,7 @@ from nyala.client.client import connect
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.client.table import Table
+from nyala.spark.clients import check_same
 from nyala.spark.jobs.tasks import run_in_tasks
 
 
@@ -95,7 +96,7 @@ def restore(
     options = RestoreOptions(name=name, at=at, replicas=replicas, verify=verify, dry_run=dry_run)
 
     def run(made: Table, loads: list[FileLoad]) -> int:
-        work = partial(_load, masters=masters, table=made.name, table_id=made.id)
+        work = partial(load_in_task, masters=masters, table=made.name, table_id=made.id)
         return sum(run_in_tasks(spark, loads, work))
 
     connection = Connection(masters, ClientOptions())
@@ -105,7 +106,7 @@ def restore(
         connection.close()
 
 
-def _load(load: FileLoad, masters: str, table: str, table_id: str) -> int:
+def load_in_task(load: FileLoad, masters: str, table: str, table_id: str) -> int:
     """Load one file in a task; a later attempt continues the numbering of writes of the first one.
 
     Args:
@@ -113,7 +114,12 @@ def _load(load: FileLoad, masters: str, table: str, table_id: str) -> int:
         masters: of the cluster.
         table: that is restored.
         table_id: its id.
+
+    Raises:
+        NotFound: another restore to this name has dropped the table.
     """
     client_id = hashlib.sha256(f"{table_id} {load.path}".encode()).digest()[:16]
     with connect(masters, client_id=client_id) as client:
-        return load_file(load, client.table(table))
+        made = client.table(table)
+        check_same(made, table_id)
+        return load_file(load, made)

@@ -46,6 +46,8 @@ FAILED_CHECKS = {"compare": "equal", "verify": "correct"}
 
 TASK_ERROR = re.compile(r"^nyala\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 """Name and message of an error of nyala at the end of a traceback of a task."""
+SYSTEM_ERROR = re.compile(r"^\w+: \[Errno \d+\] (.+)$", re.MULTILINE)
+"""Message of an error of the operating system there, such as a full disk."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -190,7 +192,11 @@ def main(
         print(f"nyala: {err}", file=sys.stderr)
         return 2 if isinstance(err, InvalidArgument) else err.exit_status
     except PythonException as err:
-        found = TASK_ERROR.findall(str(err))
+        system = [
+            ("", f"{text}; fix that, and run the job again")
+            for text in SYSTEM_ERROR.findall(str(err))
+        ]
+        found = TASK_ERROR.findall(str(err)) or system
         if not found:
             raise
         kind, text = found[-1]

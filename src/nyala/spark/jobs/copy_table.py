@@ -12,7 +12,8 @@ from nyala.backup.restore import create
 from nyala.client.client import Client
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
-from nyala.common.errors import AlreadyPresent, InvalidArgument, SchemaMismatch
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, SchemaMismatch
+from nyala.spark.clients import check_same
 from nyala.spark.jobs.comparison import read_table
 from nyala.spark.jobs.reports import Report
 
@@ -74,15 +75,21 @@ def copy(
         AlreadyPresent: the target exists.
         InvalidArgument: `follow` without a checkpoint, or source and target are one table.
         SchemaMismatch: an existing target has other columns.
+        NotFound: no such table, or it was dropped meanwhile; or the target of a checkpoint was dropped.
     """
     if (source, to_masters or masters) == (target, masters):
         raise InvalidArgument(f"table {source!r} cannot be copied to itself; name another target")
     if follow != bool(checkpoint):
         raise InvalidArgument("--follow needs --checkpoint FOLDER, which only such a copy has")
-    continued = follow and Path(checkpoint).exists()
+    continued = follow and Path(checkpoint).is_dir() and any(Path(checkpoint).iterdir())
     one = Connection(masters, ClientOptions())
     two = Connection(to_masters or masters, ClientOptions())
     try:
+        if continued and target not in Client(two).tables():
+            raise NotFound(
+                f"there is no table {target!r}, and the checkpoint {checkpoint} continues after the rows "
+                "that it had: copy anew, with another checkpoint"
+            )
         new = _prepare(one, two, source, target, replicas, existing or continued, dry_run)
         if dry_run:
             return Copied(target, new, 0)
@@ -95,6 +102,7 @@ def copy(
         table = Client(one).table(source)
         with table.hold(None, HOLD_S) as hold:
             rows = read_table(spark, source, masters, hold.at)
+            check_same(Client(one).table(source), table.id)
             options = {"table": target, "masters": to_masters or masters, "atomic": "false"}
             rows.write.format("nyala").options(**options).mode("append").save()
             return Copied(target, new, hold.at)

@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from nyala.backup.folders import folder_locked, remove_others, whole_file
@@ -31,6 +35,8 @@ PARTIAL = ".partial"
 """End of the folder's name while it is written."""
 PART = "part-"
 """Beginning of the names of its files."""
+WORK = re.compile(r"work-[0-9a-f]{16}")
+"""Name of the folder in it in which the tasks of one export write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +112,18 @@ def export_files(
             ]
             report(f"{table}: {len(parts)} parts")
             counts = run_in_tasks(spark, parts, partial(_write, kind=format))
-        found = [c for c in counts if c]
+            found = [c for c in counts if c]
+            if not found and format != "json":  # an import needs the columns
+                write_columns(folder_now / f"{PART}{0:05d}.{format}", scan.schema, format)
+                found = [0]
         return Exported(str(target), moment, len(found), sum(found))
 
 
 @contextmanager
 def partial_folder(target: Path) -> Iterator[Path]:
     """Create an empty folder for the block, which gets the name of the target at its end.
+
+    Its path is new each time: tasks of an export whose driver was killed may still write to theirs.
 
     Args:
         target: path of the folder when it is whole.
@@ -130,26 +141,35 @@ def partial_folder(target: Path) -> Iterator[Path]:
     with folder_locked(folder, text):
         if target.exists():
             raise AlreadyPresent(text)
-        _check_own(folder)
-        remove_others(folder, ())  # of an export that ended early
-        yield folder
-        remove_others(folder, [p.name for p in folder.iterdir() if p.name.startswith(PART)])
-        sync_folder(folder)
-        os.replace(folder, target)
+        _remove_own(folder)  # of an export that ended early
+        work = folder / f"work-{secrets.token_hex(8)}"
+        work.mkdir()
+        yield work
+        remove_others(work, [p.name for p in work.iterdir() if p.name.startswith(PART)])
+        sync_folder(work)
+        os.replace(work, target)
+        folder.rmdir()
         sync_folder(target.parent)
 
 
-def _check_own(folder: Path) -> None:
-    """Check that a folder has nothing but files of exports.
+def _remove_own(folder: Path) -> None:
+    """Remove what exports that ended early have left in a folder.
 
     Raises:
-        InvalidArgument: it has others.
+        InvalidArgument: it has something else; nothing was removed.
     """
-    for path in folder.iterdir():
+    left = list(folder.iterdir())
+    work = [p for p in left if WORK.fullmatch(p.name) and p.is_dir() and not p.is_symlink()]
+    files = [p for p in left if p not in work] + [p for w in work for p in w.iterdir()]
+    for path in files:
         if not path.name.startswith((PART, f".{PART}")) or (
             path.is_dir() and not path.is_symlink()
         ):
             raise _foreign(folder, f"has {path.name!r}, which no export has written")
+    for path in files:
+        path.unlink(missing_ok=True)
+    for path in work:
+        shutil.rmtree(path)  # a task may still write to it
 
 
 def _foreign(folder: Path, what: str) -> InvalidArgument:
@@ -189,6 +209,19 @@ def _write(part: BackupPart, kind: str) -> int:
     if not rows:
         path.unlink(missing_ok=True)  # another try may have removed it
     return rows
+
+
+def write_columns(path: Path, schema: pa.Schema, kind: str) -> None:
+    """Write a file without rows.
+
+    Args:
+        path: of the file.
+        schema: its columns.
+        kind: csv or parquet.
+    """
+    with whole_file(path) as out:
+        make = pcsv.CSVWriter if kind == "csv" else pq.ParquetWriter
+        make(out, schema).close()
 
 
 def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nyala.backup.folders import whole_file
+from nyala.backup.row_groups import batches_of
 from nyala.client.calls.rows import OPS
 from nyala.client.client import Client, connect
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
@@ -27,7 +28,6 @@ from nyala.spark.jobs.reports import Report
 from nyala.spark.jobs.tasks import numbers
 from nyala.spark.jobs.text_lines import BadLine, parser_of, read_lines
 
-PARQUET_ROWS = 50_000
 KIND = "_columns"
 """Column of the data frame with the kind of each row, if files have different columns."""
 
@@ -271,7 +271,7 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
     schema = pa.schema([every.field(n) for n in columns])
     with open(file.path, "rb") as raw, unchanged(file, raw):
         if file.kind == "parquet":
-            for batch in pq.ParquetFile(raw).iter_batches(PARQUET_ROWS, columns=schema.names):
+            for batch in batches_of(pq.ParquetFile(raw), schema.names):
                 yield from pa.table(batch).select(schema.names).cast(schema).to_batches()
             return
         found: list[BadLine] = []

@@ -19,7 +19,7 @@ from nyala.client.client import Client, connect
 from nyala.client.results import WriteResult
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument, NyalaError, SessionExpired
-from nyala.spark.clients import TIMEOUT_MS
+from nyala.spark.clients import TIMEOUT_MS, check_same
 
 REPEATABLE = (
     "upsert",
@@ -42,12 +42,19 @@ class TaskWrites:
         table: its name.
         name: name of the task, unique, and the same at every try.
         since: hybrid time before which no try of it wrote; 0: not known.
+        table_id: id of the table; empty: any table of this name.
+
+    Raises:
+        NotFound: no such table, or it has another id.
     """
 
-    def __init__(self, masters: str, table: str, name: str, since: int = 0) -> None:
+    def __init__(
+        self, masters: str, table: str, name: str, since: int = 0, table_id: str = ""
+    ) -> None:
         self._masters = masters
         self._name = name
         self._table_name = table
+        self._table_id = table_id
         self._writes = 0
         self._own = False
         self._since = since
@@ -67,7 +74,10 @@ class TaskWrites:
             self._masters, client_id=client_id, since=self._since, timeout_ms=TIMEOUT_MS
         )
         try:
-            return client, client.table(self._table_name)
+            table = client.table(self._table_name)
+            if self._table_id:
+                check_same(table, self._table_id)
+            return client, table
         except BaseException:  # also when interrupted: the client must be closed
             client.close()
             raise

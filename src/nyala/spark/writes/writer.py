@@ -36,7 +36,8 @@ class TableWriter(DataSourceArrowWriter):
         options = self._options
         name = f"{options.write_id} {context.partitionId()}"
         done = TaskDone(0, 0)
-        with TaskWrites(options.masters, options.table, name, options.since) as task:
+        planned = options.planned.id if options.planned else ""
+        with TaskWrites(options.masters, options.table, name, options.since, planned) as task:
             for batch in iterator:
                 for ops, send in row_ops(options, task.primary_key, batch):
                     result = task.write(ops, send).raise_for_errors()

@@ -1,4 +1,4 @@
-"""Why TLS with a server fails, in words: gRPC reports a closed connection only."""
+"""Why a server does not answer: it accepts no connection, or TLS fails, of which gRPC says too little."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,8 @@ from nyala.security import known
 from nyala.security.credentials import Credentials
 from nyala.security.files import ENVIRONMENT, VARIABLES
 
+CONNECT_S = 0.5
+"""Time within which a server that runs accepts a connection, in seconds."""
 HANDSHAKE_S = 1.0
 """Time for the handshake, and for the server's answer to the certificate, in seconds."""
 
@@ -43,6 +45,21 @@ async def tls_problem(address: str, credentials: Credentials | None) -> str:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(HANDSHAKE_S):
                 await writer.wait_closed()
+
+
+async def accepts_connections(address: str) -> bool:
+    """Return whether the server at an address accepts a connection, whatever it does afterwards.
+
+    Args:
+        address: host:port of a public port.
+    """
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(*addresses.parse(address))
+    except (OSError, NyalaError, UnicodeError):  # TimeoutError is an OSError
+        return False
+    writer.transport.abort()
+    return True
 
 
 async def _answer_to_certificate(

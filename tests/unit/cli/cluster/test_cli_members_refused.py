@@ -55,6 +55,24 @@ def test_invalid_member_change_is_refused_without_changes():
     with_scenario(work)
 
 
+def test_move_to_a_server_that_is_lost_meanwhile_ends_long_before_its_deadline():
+    async def work(scenario):
+        new, old = scenario.empty_servers()[0], scenario.holders()[2]
+        loop, uuids = scenario.cluster.loop, (scenario.uuid(old), scenario.uuid(new))
+        began_s = loop.time()
+        given = {"timeout_ms": 600_000, "at": 2, "after": new.kill}
+        err = await refused(scenario.do("move", *uuids, **given))
+        assert isinstance(err, Unavailable)
+        assert "has not answered for 30 s" in err.message
+        assert loop.time() - began_s < 60
+        new.restart()
+        await loop.delay(3_000_000)
+        await scenario.do("move", *uuids)
+        assert scenario.uuid(old) not in scenario.kinds()
+
+    with_scenario(work)
+
+
 def test_voter_with_lost_replica_is_not_copied_directly():
     async def work(scenario):
         lost = scenario.holders()[1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nyala.client.calls.opening import LEAST_REACH_MS, REACH_MS, reach_ms
-from nyala.client.cluster.first_contact import TRY_MS
+from nyala.client.cluster.first_contact import TRY_MS, SlowMasters
 from nyala.client.cluster.known_masters import MasterAddresses
 from nyala.client.cluster.masters import MAX_HOPS, Masters, parse_addresses
 from nyala.client.deadline import SHORT_TRY_MS
@@ -241,6 +241,58 @@ def test_silent_addresses_do_not_delay_use_of_the_one_that_answers():
     given = [f"127.0.0.1:{n + 1}" for n in range(12)]
     script, message, took_ms = reach(given, given[-1], hangs=True)
     assert (script.tried, message, took_ms) == (set(given), "", 0)
+
+
+class SlowCalls:
+    """Masters whose answers take a time; addresses that are not among them refuse at once."""
+
+    def __init__(self, tasks: SimTasks, needs_ms: dict[str, int]) -> None:
+        self._tasks, self._needs_ms = tasks, needs_ms
+
+    async def call(self, address, method, request, *, timeout_ms):
+        needed_ms = self._needs_ms.get(address, 0)
+        if not needed_ms:
+            raise Unavailable(f"{address} refuses")
+        await self._tasks.sleep_ms(min(needed_ms, timeout_ms))
+        if needed_ms > timeout_ms:
+            raise TimedOut(f"{address} is silent")
+        return pb.MasterStatusResponse(leader_address=address)
+
+
+def reach_slow(needs_ms, accepting, longest_ms):
+    """Return the error and the milliseconds of a contact with slow masters, on virtual time."""
+    given = ["one:1", "two:2"]
+
+    async def accepts(address):
+        return address in accepting
+
+    async def main(loop):
+        tasks, clock = SimTasks(loop, seeded(1)), SimClock(loop)
+        script: Any = SlowCalls(tasks, needs_ms)
+        masters = Masters(Env(clock, seeded(7), SystemFiles(), tasks, script), given)
+        began_us, message = clock.monotonic_us(), ""
+        try:
+            await masters.reach(REACH_MS, SlowMasters(longest_ms, accepts))
+        except Unavailable as err:
+            message = err.message
+        return message, (clock.monotonic_us() - began_us) / 1000
+
+    return run(main)
+
+
+def test_slow_master_that_accepts_connections_is_awaited_until_the_deadline_of_calls():
+    message, took_ms = reach_slow({"two:2": 9_000}, ["two:2"], 60_000)
+    assert message == ""
+    assert took_ms < 40_000
+    message, took_ms = reach_slow({"two:2": 90_000}, ["two:2"], 20_000)
+    assert "one:1: one:1 refuses; two:2: two:2 is silent" in message
+    assert 19_000 <= took_ms <= 20_000
+
+
+def test_silent_address_that_accepts_no_connection_is_not_awaited_longer():
+    message, took_ms = reach_slow({"two:2": 9_000}, ["one:1"], 60_000)
+    assert "one:1: one:1 refuses; two:2: two:2 is silent" in message
+    assert took_ms <= REACH_MS
 
 
 def test_time_that_a_command_needs_before_it_connects_counts():
