@@ -250,6 +250,11 @@ class MemberRequests:
 
     # ---- events ------------------------------------------------------------------------------------
 
+    @property
+    def pending(self) -> bool:
+        """True if a request may reach its deadline at a tick."""
+        return bool(self._writes or self._reads or self._leadership_watch.watched)
+
     def tick(self) -> None:
         """Fail the requests whose deadline has passed."""
         if self._writes or self._reads:
