@@ -196,7 +196,7 @@ RAM_SERVER_STATUS = _method(_ensemble, "ServerStatus")
 _streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]
 FIND_STREAMS = _method(_streams, "Find")
 CALL = _method(_streams, "Call", Shape.REQUEST_STREAM)
-STREAMED = frozenset((JOURNAL_STEP, JOURNAL_STEPS, JOURNAL_READ, HEARTBEAT))
+STREAMED = frozenset((JOURNAL_STEP, JOURNAL_STEPS, JOURNAL_READ, HEARTBEAT, ACCESS_RULES))
 """Unary methods that nyala's own clients and servers call over the stream port."""
 
 _flight = flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
