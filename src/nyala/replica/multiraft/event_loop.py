@@ -59,9 +59,9 @@ class EventLoop:
         self._to_anchor: dict[TabletId, None] = {}  # since their anchors were moved on
         self._scheduled = self._stopped = False
         self._loop = asyncio.get_running_loop()
-        self._ticker: Ticker | None = None
         self._since_collection_ms = 0
         self._context: ReplicaContext
+        self._ticker: Ticker
         self._retention: Retention
         self._held: HeldBatches
 
@@ -91,8 +91,7 @@ class EventLoop:
     def stop(self) -> None:
         """Stop receiving and sending."""
         self._stopped = True
-        if self._ticker is not None:
-            self._ticker.stop()
+        self._ticker.stop()
 
     def active_groups(self) -> list[TabletId]:
         """Return the groups that are not quiesced."""
@@ -125,7 +124,7 @@ class EventLoop:
         if self._stopped:
             return
         context = self._context
-        self._catch_up()
+        self._ticker.catch_up()
         self._outbox.learn(batch.sender, batch.address)
         self._quiesced.wake(self._failure_detector.receive(batch))
         latest = self._failure_detector.is_latest(batch)
@@ -153,7 +152,7 @@ class EventLoop:
 
     def peer_exited(self, server: ServerUuid) -> None:
         """Note that a server's process has exited."""
-        self._catch_up()
+        self._ticker.catch_up()
         self._held.peer_exited(server)
         self._quiesced.peer_exited(server)
 
@@ -168,7 +167,7 @@ class EventLoop:
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
-        self._catch_up()
+        self._ticker.catch_up()
         self._scheduled = False
         if self._stopped:
             return
@@ -191,13 +190,7 @@ class EventLoop:
             if changed:
                 self._context.changed(group)
         self._outbox.flush()
-        if self._ticker is not None:
-            self._ticker.changed()
-
-    def _catch_up(self) -> None:
-        """Process the ticks that have passed, before what they could depend on."""
-        if self._ticker is not None and not self._stopped:
-            self._ticker.catch_up()
+        self._ticker.changed()
 
     def _idle_ticks(self) -> int:
         """Return the number of ticks that may be processed together when the last of them has passed."""

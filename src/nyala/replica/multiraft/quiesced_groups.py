@@ -44,10 +44,13 @@ class QuiescedGroups:
 
     def update(self, group: TabletId, node: RaftNode) -> None:
         """Note whether a group quiesced or woke; called after each step that may have done it."""
-        if node.quiesced and group in self.active:
+        quiesced = node.quiesced
+        if quiesced != (group in self.active):
+            return
+        if quiesced:
             del self.active[group]
             self._failure_detector.add_quiesced(group, node.view.failure_sources())
-        elif not node.quiesced and group not in self.active:
+        else:
             self.active[group] = None
             self._failure_detector.remove_quiesced(group)
 

@@ -48,7 +48,8 @@ class Ticker:
         self._task = env.tasks.spawn(self._run(), "replica ticks")
 
     def stop(self) -> None:
-        """Stop."""
+        """Stop; `catch_up` does nothing from now on."""
+        self._left = 1
         self._task.cancel()
 
     def catch_up(self) -> None:
