@@ -31,8 +31,6 @@ milliseconds.
 """
 IDLE_MS = 200
 """Longest time for which ticks are counted together, in milliseconds."""
-WATCHED_GROUPS = 8
-"""Number of active groups above which each tick is processed at its time, without asking them."""
 MAX_SHRUNK_GROUPS = 256
 """Maximum number of groups that free cached entries in one tick."""
 MAX_FLUSHED_GROUPS = 50
@@ -194,35 +192,18 @@ class EventLoop:
 
     def _idle_ticks(self) -> int:
         """Return the number of ticks that may be processed together when the last of them has passed."""
-        context, active = self._context, self._quiesced.active
-        retries = context.memory.excess_bytes or context.clock.failure is not None
-        if retries or len(active) > WATCHED_GROUPS:
+        context = self._context
+        if context.memory.excess_bytes or context.clock.failure is not None:
             return 1
-        found = min(IDLE_MS // context.options.raft_tick_ms, self._failure_detector.idle_ticks())
-        for group in active:
-            member = self._replicas[group].member
-            if found > 1 and member is not None:
-                found = min(found, member.idle_ticks())
-        return max(1, found)
+        return self._quiesced.idle_ticks(IDLE_MS // context.options.raft_tick_ms)
 
     def _on_ticks(self, ticks: int) -> None:
         """Process ticks of all groups that are not quiesced; collect the log when that is due."""
         self._context.clock.refresh()
         hlc = self._context.clock.peek()
-        sends_keepalives = False
         for _ in range(ticks):
-            self._quiesced.wake(self._failure_detector.tick())
-            for group in list(self._quiesced.active):
-                replica = self._replicas[group]
-                if replica.member is not None:
-                    try:
-                        replica.member.tick(hlc, self._failure_detector)
-                    except Exception as bug:  # a broken invariant ends this replica, not the server
-                        replica.fail(bug)
-                self.schedule(group)
-            sends_keepalives |= self._quiesced.send_keepalives()
-        if sends_keepalives:
-            self._schedule_pump()
+            if self._quiesced.tick(hlc):
+                self._schedule_pump()
         if self._context.memory.excess_bytes:
             self._shrink()
         self._since_collection_ms += ticks * self._context.options.raft_tick_ms

@@ -93,7 +93,7 @@ class Ticker:
 
     def _count(self, ticks: int) -> None:
         self._last_us += ticks * self._tick_us
-        self._left -= ticks
+        self._left -= ticks  # first: what is processed may look at the ticks again
         try:
             self._process(ticks)
         except Exception as bug:  # without ticks no group would elect a leader
