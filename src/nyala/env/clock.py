@@ -60,6 +60,8 @@ AHEAD_STEP_US = 500_000
 A restart begins at the ceiling, so the clock may be ahead for that reason; it hardly moves until the wall
 clock has caught up. A small step keeps repeated restarts from adding a large one each.
 """
+NEAR = (CEILING_STEP_US // 2) << LOGICAL_BITS
+"""Distance of the last timestamp to the ceiling below which each timestamp may start to raise it."""
 MARGIN = 1_000 << LOGICAL_BITS
 """Minimum distance of the wall clock and merged timestamps to the ceiling, as hybrid time: 1 ms."""
 
@@ -128,7 +130,7 @@ class HybridClock:
                 "the disk did not write a new ceiling of the hybrid clock in time; retry"
             )
         self._last = stamp
-        self.refresh()
+        self._refresh_soon()
         return stamp
 
     def peek(self) -> int:
@@ -150,7 +152,7 @@ class HybridClock:
         if not self._ensure_below_ceiling(max(stamp, self._last) + MARGIN):
             return False
         self._last = max(self._last, stamp)
-        self.refresh()
+        self._refresh_soon()
         return True
 
     async def advance_past(self, stamp: int) -> None:
@@ -172,6 +174,11 @@ class HybridClock:
             reading = max(wall_us << LOGICAL_BITS, self._last)
             if self._ceiling - reading < self._ceiling_distance(reading, wall_us) // 2:
                 self._start_saving(reading)
+
+    def _refresh_soon(self) -> None:
+        """Refresh; without a look at the wall clock while the ceiling is far above the last timestamp."""
+        if self._ceiling - self._last < NEAR:
+            self.refresh()
 
     def _physical(self) -> int:
         """Return the wall time, limited by the durable ceiling."""

@@ -68,7 +68,10 @@ class Configuration:
 
     def get(self, uuid: ServerUuid) -> Member | None:
         """Return the member with this uuid; None: there is none."""
-        return next((m for m in self.members if m.uuid == uuid), None)
+        for member in self.members:  # a generator would cost more than the search
+            if member.uuid == uuid:
+                return member
+        return None
 
     def may_lead(self, uuid: ServerUuid) -> bool:
         """Return whether a server may become leader: it is a voter and not a witness."""

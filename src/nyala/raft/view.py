@@ -61,6 +61,19 @@ class NodeView:
         return lead is not None and lead.heartbeat_elapsed + 1 >= least
 
     @property
+    def idle_ticks(self) -> int:
+        """Number of ticks that may be processed together; 1: something may be due at the next.
+
+        They end with a leader's heartbeat, and before an election of another member.
+        """
+        core, lead = self._core, self._core.leadership
+        if lead is None:
+            return max(1, max(core.timeout - core.elapsed, core.promise_ticks) - 1)
+        if lead.rounds or lead.transfer is not None or lead.removed or lead.catch_ups:
+            return 1
+        return max(1, core.options.heartbeat_ticks - lead.heartbeat_elapsed)
+
+    @property
     def retain_index(self) -> int:
         """Lowest index that some member may still have to be sent; 0: unknown."""
         core = self._core

@@ -144,7 +144,7 @@ class ClockOffsets:
         return {u: h.best_us - own_us for u, h in self._servers.items() if h.began_us > since_us}
 
     def update(self) -> None:
-        """Drop old offsets, and compare the others with the limit. Called once a tick, for all groups."""
+        """Drop old offsets, and compare the others with the limit. Called once a second, for all groups."""
         since_us = self._clock.monotonic_us() - LATEST_TTL_US
         for server in [u for u, h in self._servers.items() if h.began_us <= since_us]:
             del self._servers[server]

@@ -82,7 +82,7 @@ class Clocks:
             return True
 
     def update(self) -> None:
-        """Compare the clocks, once a tick; the start and the end of each problem are logged."""
+        """Compare the clocks, once a second; the start and the end of each problem are logged."""
         self._offsets.update()
         since_us = self._clock.physical.monotonic_us() - REFUSED_TTL_US
         if self._refused:

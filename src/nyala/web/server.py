@@ -8,6 +8,7 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from typing import TypeVar
 
 import uvicorn
@@ -125,6 +126,7 @@ def _answer(page: Page, guard: WebGuard | None) -> Page:
         refusal = None if guard is None else guard.refusal(request)
         response = await page(request) if refusal is None else refusal
         response.headers.update(_SECURITY)
+        response.headers["date"] = formatdate(usegmt=True)
         return response
 
     return answer
@@ -166,7 +168,8 @@ class WebServer:
         guard = LoopbackGuard() if known is None else LoginGuard(known, port, self._check)
         config = uvicorn.Config(
             application(self._facts, guard), lifespan="off", ws="none", log_config=None, http=WebConnection,
-            access_log=False, server_header=False, limit_concurrency=64, timeout_graceful_shutdown=1,
+            access_log=False, server_header=False, date_header=False, limit_concurrency=64,
+            timeout_graceful_shutdown=1,
         )  # fmt: skip
         config.load()
         config.ssl = None if known is None else known.web_context()
@@ -177,13 +180,25 @@ class WebServer:
     async def stop(self) -> None:
         """Close the listener and its connections."""
         if self._server is not None and self._task is not None:
-            self._server.should_exit = True
+            self._server.stop()
             await self._task
             self._server = self._task = None
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn without its signal handlers, and with a limit for TLS handshakes."""
+    """Uvicorn without its signal handlers and its periodic wake-ups, and with a limit for TLS handshakes."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """End `serve`."""
+        self._stopped.set()
+
+    async def main_loop(self) -> None:
+        """Wait for `stop`."""
+        await self._stopped.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections."""

@@ -196,8 +196,8 @@ RAM_SERVER_STATUS = _method(_ensemble, "ServerStatus")
 _streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]
 FIND_STREAMS = _method(_streams, "Find")
 CALL = _method(_streams, "Call", Shape.REQUEST_STREAM)
-STREAMED = frozenset((JOURNAL_STEP, JOURNAL_STEPS, JOURNAL_READ))
-"""Unary methods that nyala's own clients call over the stream port."""
+STREAMED = frozenset((JOURNAL_STEP, JOURNAL_STEPS, JOURNAL_READ, HEARTBEAT, ACCESS_RULES))
+"""Unary methods that nyala's own clients and servers call over the stream port."""
 
 _flight = flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
 LIST_FLIGHTS = _method(_flight, "ListFlights")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry, Counter
 
@@ -64,6 +65,22 @@ def test_healthz_follows_the_process():
             assert (await fetch(address, "/healthz"))[::2] == (200, "ok\n")
             process.unavailable_reason = "no majority of masters"
             assert (await fetch(address, "/healthz"))[::2] == (503, "no majority of masters\n")
+
+    uvloop.run(scenario())
+
+
+def test_idle_web_port_has_no_timer_and_answers_have_a_date(monkeypatch):
+    async def tick(*_):
+        raise AssertionError("uvicorn wakes ten times a second for this")
+
+    monkeypatch.setattr(uvicorn.Server, "on_tick", tick)
+
+    async def scenario():
+        async with served(Process()) as address:
+            status, head, _ = await fetch(address, "/healthz")
+            assert status == 200
+            assert head.count("\r\ndate: ") == 1
+            assert head.partition("\r\ndate: ")[2].partition("\r\n")[0].endswith(" gmt")
 
     uvloop.run(scenario())
 

@@ -1,6 +1,6 @@
 """The other masters: their addresses, their liveness, and the first configuration of a new group.
 
-They are polled by the RPCs that clients use (ServerInfo, MasterStatus); nothing here is replicated.
+They are polled by an RPC that clients use (MasterStatus); nothing here is replicated.
 """
 
 import logging
@@ -84,19 +84,13 @@ class MasterPeers:
         while self._peers.get(peer.address) is peer:
             pause_ms = self._interval_ms
             try:
-                peer.info = await rpc.call(
-                    peer.address,
-                    methods.SERVER_INFO,
-                    pb.ServerInfoRequest(),
-                    timeout_ms=timeout_ms,
-                )
                 peer.status = await rpc.call(
                     peer.address,
                     methods.MASTER_STATUS,
                     pb.MasterStatusRequest(),
                     timeout_ms=timeout_ms,
                 )
-                peer.config = _committed(peer.status)
+                peer.info, peer.config = peer.status.server, _committed(peer.status)
                 peer.answered_us = self._env.clock.monotonic_us()
                 pause_ms = self._pause_ms()
             except NyalaError as err:

@@ -106,7 +106,9 @@ class MemberStatus:
     def status(self) -> pb.MasterStatusResponse:
         """Return MasterStatus; a master that is no member lists the masters that it knows."""
         opened, leading = self._identity.instance, self._state.leading
-        answer = pb.MasterStatusResponse(uuid=opened.uuid, cluster_id=opened.cluster_id)
+        answer = pb.MasterStatusResponse(
+            uuid=opened.uuid, cluster_id=opened.cluster_id, server=self._peers.own
+        )
         if leading is None:
             learned = self._peers.group()
             if learned is not None:

@@ -129,6 +129,11 @@ class Applier:
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DELAY_MS / 1000, self._begin)
 
+    @property
+    def queued(self) -> bool:
+        """True if entries wait to be applied."""
+        return bool(self._queue)
+
     def resume(self) -> None:
         """Continue with queued entries if there is enough memory again."""
         if self._queue and self._timer is None and self._may_apply():

@@ -56,6 +56,11 @@ class LeadershipWatch:
         self._waiters.append(waiter)
         await waiter
 
+    @property
+    def watched(self) -> bool:
+        """True if someone waits for a change or a tick."""
+        return bool(self._waiters)
+
     def tick(self) -> None:
         """Wake all waiters, so that they check their deadlines."""
         if self._waiters:

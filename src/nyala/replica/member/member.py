@@ -113,6 +113,11 @@ class ReplicaMember:
         self.transactions.tick()
         self.node.tick(hlc, absent)
 
+    def idle_ticks(self) -> int:
+        """Return the number of ticks that may be processed together; 1: something may be due at the next."""
+        waits = self.driver.stalled or self.applier.queued or self.requests.pending
+        return 1 if waits or self.transactions.pending else self.node.view.idle_ticks
+
     def pump(self) -> bool:
         """Perform the node's `Ready`; return whether configuration, role or leader changed."""
         ready = self.driver.pump()

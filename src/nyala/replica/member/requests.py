@@ -59,14 +59,10 @@ class MemberRequests:
         turns: WaitingRequests,
         lease: ReadLease,
     ) -> None:
-        self._context = context
-        self._lease = lease
-        self._node = node
-        self._leadership_watch = leadership_watch
+        self._context, self._group = context, group
+        self._node, self._leadership_watch = node, leadership_watch
         self._admission, self._clock = admission, admission.clock
-        self._group = group
-        self._writes = PendingWrites()
-        self._reads = reads
+        self._writes, self._reads, self._lease = PendingWrites(), reads, lease
         self._prepared = prepared
         self._turns = turns
 
@@ -249,6 +245,11 @@ class MemberRequests:
         return done
 
     # ---- events ------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """True if a request may reach its deadline at a tick."""
+        return bool(self._writes or self._reads or self._leadership_watch.watched)
 
     def tick(self) -> None:
         """Fail the requests whose deadline has passed."""

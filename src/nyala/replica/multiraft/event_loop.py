@@ -19,13 +19,18 @@ from nyala.replica.multiraft.outbox import Outbox
 from nyala.replica.multiraft.quiesced_groups import QuiescedGroups, without_quiesce_offer
 from nyala.replica.multiraft.retention import Retention
 from nyala.replica.multiraft.senders import Senders
+from nyala.replica.multiraft.ticker import Ticker
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
 
 log = logging.getLogger(__name__)
 
 COLLECT_MS = 1000
-"""Interval at which anchors are advanced and the log's oldest segments are collected, in milliseconds."""
+"""Interval at which clocks are compared, anchors advanced, and the log's oldest segments collected, in
+milliseconds.
+"""
+IDLE_MS = 200
+"""Longest time for which ticks are counted together, in milliseconds."""
 MAX_SHRUNK_GROUPS = 256
 """Maximum number of groups that free cached entries in one tick."""
 MAX_FLUSHED_GROUPS = 50
@@ -52,8 +57,9 @@ class EventLoop:
         self._to_anchor: dict[TabletId, None] = {}  # since their anchors were moved on
         self._scheduled = self._stopped = False
         self._loop = asyncio.get_running_loop()
-        self._ticker: asyncio.Task[object] | None = None
+        self._since_collection_ms = 0
         self._context: ReplicaContext
+        self._ticker: Ticker
         self._retention: Retention
         self._held: HeldBatches
 
@@ -72,13 +78,18 @@ class EventLoop:
         transport.receive(self.receive, self.peer_exited)
         for group in self._replicas:
             self.schedule(group)
-        self._ticker = context.env.tasks.spawn(self._tick(), "replica ticks")
+        self._ticker = Ticker(
+            context.env,
+            context.options.raft_tick_ms,
+            idle=self._idle_ticks,
+            process=self._on_ticks,
+            note_late=context.counters.note_late_tick,
+        )
 
     def stop(self) -> None:
         """Stop receiving and sending."""
         self._stopped = True
-        if self._ticker is not None:
-            self._ticker.cancel()
+        self._ticker.stop()
 
     def active_groups(self) -> list[TabletId]:
         """Return the groups that are not quiesced."""
@@ -111,6 +122,7 @@ class EventLoop:
         if self._stopped:
             return
         context = self._context
+        self._ticker.catch_up()
         self._outbox.learn(batch.sender, batch.address)
         self._quiesced.wake(self._failure_detector.receive(batch))
         latest = self._failure_detector.is_latest(batch)
@@ -138,6 +150,7 @@ class EventLoop:
 
     def peer_exited(self, server: ServerUuid) -> None:
         """Note that a server's process has exited."""
+        self._ticker.catch_up()
         self._held.peer_exited(server)
         self._quiesced.peer_exited(server)
 
@@ -152,6 +165,7 @@ class EventLoop:
             self._loop.call_soon(self._pump)
 
     def _pump(self) -> None:
+        self._ticker.catch_up()
         self._scheduled = False
         if self._stopped:
             return
@@ -174,45 +188,28 @@ class EventLoop:
             if changed:
                 self._context.changed(group)
         self._outbox.flush()
+        self._ticker.changed()
 
-    async def _tick(self) -> None:
-        tasks, tick_ms = self._context.env.tasks, self._context.options.raft_tick_ms
-        clock = self._context.env.clock
-        since_collection_ms = 0
-        while True:
-            due_us = clock.monotonic_us() + tick_ms * 1000
-            await tasks.sleep_ms(tick_ms)
-            self._context.counters.note_late_tick(clock.monotonic_us() - due_us)
-            since_collection_ms += tick_ms
-            collects = since_collection_ms >= COLLECT_MS
-            try:
-                self._on_tick(collects=collects)
-            except Exception as bug:  # the task's top: without ticks no group would elect a leader
-                log.error("a tick was not completed", exc_info=bug)
-            if collects:
-                since_collection_ms = 0
+    def _idle_ticks(self) -> int:
+        """Return the number of ticks that may be processed together when the last of them has passed."""
+        context = self._context
+        if context.memory.excess_bytes or context.clock.failure is not None:
+            return 1
+        return self._quiesced.idle_ticks(IDLE_MS // context.options.raft_tick_ms)
 
-    def _on_tick(self, *, collects: bool) -> None:
-        """Process a tick of all groups that are not quiesced; collect the log if `collects`."""
-        self._context.clocks.update()
+    def _on_ticks(self, ticks: int) -> None:
+        """Process ticks of all groups that are not quiesced; collect the log when that is due."""
         self._context.clock.refresh()
         hlc = self._context.clock.peek()
-        self._quiesced.wake(self._failure_detector.tick())
-        for group in list(self._quiesced.active):
-            replica = self._replicas[group]
-            if replica.member is not None:
-                try:
-                    replica.member.tick(hlc, self._failure_detector)
-                except Exception as bug:  # a broken invariant ends this replica, not the server
-                    replica.fail(bug)
-            self.schedule(group)
-        if self._quiesced.send_keepalives():
-            self._schedule_pump()
+        for _ in range(ticks):
+            if self._quiesced.tick(hlc):
+                self._schedule_pump()
         if self._context.memory.excess_bytes:
             self._shrink()
-        if collects:
+        self._since_collection_ms += ticks * self._context.options.raft_tick_ms
+        if self._since_collection_ms >= COLLECT_MS:
+            self._since_collection_ms = 0
             self._collect()
-            self._context.clock.physical.has_no_peers = _have_no_peers(self._replicas.values())
 
     def _shrink(self) -> None:
         """Free entries cached for slow followers: first those of groups that were idle longest."""
@@ -225,7 +222,9 @@ class EventLoop:
                 replica.member.shrink()
 
     def _collect(self) -> None:
-        """Advance anchors; when the log is over its size, collect its oldest segments."""
+        """Compare the clocks, advance anchors; when the log is over its size, collect its oldest segments."""
+        self._context.clocks.update()
+        self._context.clock.physical.has_no_peers = _have_no_peers(self._replicas.values())
         groups, self._to_anchor = self._to_anchor, {}
         for group in groups:
             replica = self._replicas.get(group)

@@ -161,6 +161,19 @@ class FailureDetector:
                 del self._peers[server]
         return list(woken)
 
+    def idle_ticks(self) -> int:
+        """Return the number of ticks that may be processed together.
+
+        They end when a keepalive is due, and before a server may become silent.
+        """
+        pace = self._pace
+        found = pace.election_ticks
+        if self._relying or self._keepalive_until:
+            found = pace.heartbeat_ticks - self._now % pace.heartbeat_ticks
+        heard = (p.received_at for p in self._peers.values() if not p.silent)
+        silent_at = min(heard, default=self._now) + pace.election_ticks
+        return min(found, silent_at - 1 - self._now)
+
     def due(self) -> Mapping[ServerUuid, object]:
         """Return, once a heartbeat interval, the servers to which a keepalive is due."""
         if self._now % self._pace.heartbeat_ticks:

@@ -1,4 +1,4 @@
-"""The quiesced groups of a process, and the events that wake them: only the other groups get ticks.
+"""The quiesced groups of a process, the events that wake them, and the ticks of the other groups.
 
 It connects the Raft nodes, which quiesce and wake (`raft/quiescence.py`), with the failure detector of the
 servers that they rely on (`failure_detector.py`). On the loop only.
@@ -14,6 +14,9 @@ from nyala.raft.node import RaftNode
 from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
 from nyala.replica.replica import Replica
+
+WATCHED_GROUPS = 8
+"""Number of active groups above which each tick is processed at its time, without asking them."""
 
 
 class QuiescedGroups:
@@ -44,10 +47,13 @@ class QuiescedGroups:
 
     def update(self, group: TabletId, node: RaftNode) -> None:
         """Note whether a group quiesced or woke; called after each step that may have done it."""
-        if node.quiesced and group in self.active:
+        quiesced = node.quiesced
+        if quiesced != (group in self.active):
+            return
+        if quiesced:
             del self.active[group]
             self._failure_detector.add_quiesced(group, node.view.failure_sources())
-        elif not node.quiesced and group not in self.active:
+        else:
             self.active[group] = None
             self._failure_detector.remove_quiesced(group)
 
@@ -75,6 +81,34 @@ class QuiescedGroups:
         self._outbox.drop(group)
         others = [m.uuid for m in replica.config.members if m.uuid != self._outbox.uuid]
         self._failure_detector.on_replica_stopped(group, others)
+
+    def idle_ticks(self, longest: int) -> int:
+        """Return the number of ticks, at most `longest`, that may be processed together; see `Ticker`."""
+        if len(self.active) > WATCHED_GROUPS:
+            return 1
+        found = min(longest, self._failure_detector.idle_ticks())
+        for group in self.active:
+            member = self._replicas[group].member
+            if found > 1 and member is not None:
+                found = min(found, member.idle_ticks())
+        return max(1, found)
+
+    def tick(self, hlc: int) -> bool:
+        """Process a tick of the active groups; return whether keepalives are due.
+
+        Args:
+            hlc: the clock's reading.
+        """
+        self.wake(self._failure_detector.tick())
+        for group in list(self.active):
+            replica = self._replicas[group]
+            if replica.member is not None:
+                try:
+                    replica.member.tick(hlc, self._failure_detector)
+                except Exception as bug:  # a broken invariant ends this replica, not the server
+                    replica.fail(bug)
+            self._schedule(group)
+        return self.send_keepalives()
 
     def send_keepalives(self) -> bool:
         """Queue keepalives for the servers that rely on this one; return whether there are any."""

@@ -1582,6 +1582,7 @@ class MasterStatusResponse(_message.Message):
     CONSENSUS_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     leader: _builtins.bool
     ready: _builtins.bool
@@ -1594,6 +1595,10 @@ class MasterStatusResponse(_message.Message):
     """error of its FAILED catalog replica; empty: not FAILED"""
     @_builtins.property
     def consensus(self) -> Global___ConsensusState: ...
+    @_builtins.property
+    def server(self) -> Global___ServerInfoResponse:
+        """its registration"""
+
     def __init__(
         self,
         *,
@@ -1606,10 +1611,11 @@ class MasterStatusResponse(_message.Message):
         consensus: Global___ConsensusState | None = ...,
         cluster_id: _builtins.str = ...,
         error: _builtins.str = ...,
+        server: Global___ServerInfoResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "server", b"server"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "consensus", b"consensus", "error", b"error", "leader", b"leader", "leader_address", b"leader_address", "leader_uuid", b"leader_uuid", "ready", b"ready", "term", b"term", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "consensus", b"consensus", "error", b"error", "leader", b"leader", "leader_address", b"leader_address", "leader_uuid", b"leader_uuid", "ready", b"ready", "server", b"server", "term", b"term", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,8 +1,8 @@
 """Unary calls over the stream port, both ends: `StreamService.Call`.
 
 One message in each direction, without gRPC: for calls that are short and frequent (`methods.STREAMED`). They
-are served by the handlers of the public port. Others are not served: their handlers may need the caller
-(`CALLER`), the audit log and the filters of the public port. Used on the loop only.
+are served by the handlers of the public port, with the caller in `CALLER`. Others are not served: they may
+need the audit log and the filters of the public port. Used on the loop only.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ ALL = ("m1:1", "m2:1", "m3:1")
 
 
 class World:
-    """Masters that answer ServerInfo and MasterStatus, and nothing else."""
+    """Masters that answer MasterStatus, and nothing else."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -35,13 +35,12 @@ class World:
         return status
 
     def listen(self, address):
-        async def info(request):
-            return self.info[address]
-
         async def status(request):
-            return self.status[address]
+            answer = pb.MasterStatusResponse(server=self.info[address])
+            answer.MergeFrom(self.status[address])
+            return answer
 
-        handlers = {methods.SERVER_INFO: info, methods.MASTER_STATUS: status}
+        handlers = {methods.MASTER_STATUS: status}
         self.network.bind(address, Endpoint(address, Incarnation(address), handlers))
 
     def peers(self, address="m1:1", masters=ALL) -> MasterPeers:

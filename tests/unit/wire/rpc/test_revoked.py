@@ -13,14 +13,14 @@ import grpc
 import pytest
 import uvloop
 
-from nyala.common.errors import NyalaError, Unauthenticated, Unavailable
+from nyala.common.errors import Forbidden, NyalaError, Unauthenticated, Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.env.env import system_env
 from nyala.raft.messages import PeerBatch
 from nyala.security import issue, revocation
 from nyala.security.authority import load
 from nyala.security.credentials import Credentials
-from nyala.security.identity import identity_of_pem
+from nyala.security.identity import CALLER, identity_of_pem
 from nyala.security.principal import AccessRole, server_name
 from nyala.security.revocation import Revocation
 from nyala.security.signing_request import new_request, public_key_of
@@ -76,6 +76,46 @@ def test_revoked_certificate_is_refused_by_the_next_call_and_its_streams_end():
             await grpc_server.stop(0)
 
     uvloop.run(scenario())
+
+
+def test_heartbeat_over_a_stream_has_its_caller_until_the_certificate_is_revoked():
+    callers: list[str] = []
+
+    async def heartbeat(_request):
+        caller = CALLER.get()
+        assert caller is not None
+        callers.append(str(caller.principal.server_uuid))
+        return nyala_pb2.HeartbeatResponse()
+
+    async def scenario():
+        own = server()
+        grpc_server = GrpcServer({methods.HEARTBEAT: heartbeat}, "127.0.0.1:0", credentials=own)
+        address, clients = await grpc_server.start(), [of_server(A), of_server(B)]
+        rpcs = [GrpcRpc(credentials=c) for c in (*clients, user(AccessRole.ADMIN))]
+
+        async def send(rpc):
+            await rpc.call(
+                address, methods.HEARTBEAT, nyala_pb2.HeartbeatRequest(), timeout_ms=20_000
+            )
+
+        try:
+            for rpc in (rpcs[0], rpcs[1], rpcs[0]):
+                await send(rpc)
+            with pytest.raises(Forbidden):
+                await send(rpcs[2])
+            revoke(own, clients[0])
+            with pytest.raises((Unauthenticated, Unavailable)):
+                await send(rpcs[0])
+            with pytest.raises((Unauthenticated, Unavailable)):
+                await send(rpcs[0])
+            await send(rpcs[1])
+        finally:
+            for rpc in rpcs:
+                await rpc.close()
+            await grpc_server.stop(0)
+
+    uvloop.run(scenario())
+    assert callers == [A, B, A, B]
 
 
 def test_expired_certificate_is_good_for_no_further_call_and_its_streams_end(monkeypatch):

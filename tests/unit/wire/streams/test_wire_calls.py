@@ -195,7 +195,7 @@ def test_closed_client_ends_its_calls():
 
 
 def test_methods_of_the_public_port_alone_are_not_called_over_streams():
-    """Only the public port knows the caller of a method, audits it and filters its answer."""
+    """Only the public port audits a call and filters its answer."""
     answered = []
 
     async def listed(request):

@@ -191,6 +191,11 @@ class TransactionRequests:
         self.resolve_some()
         self._leadership_watch.wake()
 
+    @property
+    def pending(self) -> bool:
+        """True if something waits to be proposed at a tick."""
+        return bool(self._payloads)
+
     def tick(self) -> None:
         """Propose what could not be proposed before."""
         if self._payloads:
