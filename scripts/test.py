@@ -174,8 +174,10 @@ def title(command: Sequence[str]) -> str:
     return " ".join("python" if word == PY else word for word in command)
 
 
-CHANGING = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONWARNINGS", "LANGUAGE")
-"""Variables that would change what the tests do."""
+CHANGING = (
+    "PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONWARNINGS", "LANGUAGE", "PYTHONDONTWRITEBYTECODE",
+)  # fmt: skip
+"""Variables that would change what the tests do, or have each process compile their modules anew."""
 
 
 def environment(slower: float, full: bool, report: Path) -> dict[str, str]:

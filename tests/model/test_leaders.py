@@ -29,6 +29,7 @@ def test_two_terms_and_requests_of_both_are_reached():
     assert explore(Bounds(ids=4), 60_000).goals >= TERMS
 
 
+@pytest.mark.full
 def test_window_that_begins_at_the_answer_is_detected(monkeypatch: pytest.MonkeyPatch):
     taken = Election.taken
     monkeypatch.setattr(Election, "taken", lambda self, sent, last: taken(self, 0, last))

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from nyala.client.sql.query import run_sql
 from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import And, CompareValues, Like, Not, Or
+from tests.enough import FULL
 from tests.properties.support.sql_agrees import TABLES, shown, tables
 from tests.properties.support.sql_queries import Queries
 from tests.properties.support.where_texts import COLUMNS, Conditions
 from tests.unit.client.support.sql_tables import TablesInMemory, plainly, table_of
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 if FULL else 30, deadline=None)
 @given(st.integers(0, 2**40))
 def test_random_selects_equal_duckdb_results(seed):
     random = Random(seed)
@@ -52,14 +53,14 @@ def check_condition(seed):
     return [part for a in in_memory.asked if a.where for part in leaves(a.where)]
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=75 if FULL else 25, deadline=None)
 @given(st.integers(0, 2**40))
 def test_random_conditions_equal_duckdb_results(seed):
     check_condition(seed)
 
 
 def test_conditions_with_patterns_and_calculations_are_pushed_down():
-    pushed = Counter(type(part) for seed in range(60) for part in check_condition(seed))
+    pushed = Counter(type(part) for seed in range(40) for part in check_condition(seed))
     assert min(pushed[Like], pushed[CompareValues]) >= 5, pushed
 
 

@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from tests.enough import enough
+from tests.enough import FULL, enough
 from tests.unit.raft.support.raft_random import RandomRun
 
-SEEDS = range(24)
+SEEDS = range(24 if FULL else 8)
 FAULTS = ("lost", "doubled", "late", "crash", "torn", "held", "partition")
 
 

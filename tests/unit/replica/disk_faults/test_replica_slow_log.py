@@ -46,14 +46,14 @@ def warning(fleet, number):
 @scenario(options=QUICK)
 async def test_writes_proceed_at_speed_of_fast_majority(fleet):
     old = await fleet.leader()
-    before = await written(fleet, 20)
+    before = await written(fleet, 8)
     disk_takes(fleet, old, 400)
     slow = await written(fleet, 5)
-    assert slow < before / 4 / 5, "the old leader was at least 20 times slower"
+    assert slow < before * (5 / 8) / 5, "the old leader was at least 5 times slower"
     await written(fleet, 5)
     leader = await fleet.leader(among=[n for n in range(3) if n != old])
     assert fleet.leading() == leader
-    after = await written(fleet, 20)
+    after = await written(fleet, 8)
     assert after > before * 0.8
     assert fleet.leading() == leader
 
@@ -91,7 +91,7 @@ async def test_all_slow_disks_cause_no_leadership_transfer(fleet):
     for number, milliseconds in enumerate((150, 250, 300)):
         disk_takes(fleet, number, milliseconds)
     term = fleet.replica(leader).status().term
-    await written(fleet, 30)
+    await written(fleet, 15)
     assert (fleet.leading(), fleet.replica(leader).status().term) == (leader, term)
 
 
