@@ -208,7 +208,7 @@ async def _serve(
         upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
         check = password_login(env, credentials, server.master_addresses)
     grpc_server = GrpcServer(
-        known_revocations(credentials) | server.handlers(), network.listen_on(addresses.public), limits,
+        {**known_revocations(credentials), **server.handlers()}, network.listen_on(addresses.public), limits,
         RpcMetrics(env.clock, metrics.registry), credentials, audit, server.find_table,
     )  # fmt: skip
     facts = server_facts(role, server, addresses, metrics, secure=credentials is not None)

@@ -6,7 +6,9 @@ import ssl
 import subprocess
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,21 +72,23 @@ def shown(cluster, server) -> int:
         socket.create_connection((host, int(port)), timeout=within(10)) as plain,
         context.wrap_socket(plain, server_hostname=host) as wrapped,
     ):
-        return int(wrapped.getpeercert()["serialNumber"], 16)
+        found: Any = wrapped.getpeercert()
+    return int(found["serialNumber"], 16)
 
 
 def test_members_renew_their_certificates_while_they_serve(cluster, ensemble):
     ensemble.create("before", 4)
     members = ensemble.layout.servers
+
+    def renewed(server):
+        return own(server).ends_s - own(server).issued_s == 30 * 86_400
+
+    def in_use(server):
+        return shown(cluster, server) == own(server).serial
+
     for server in members:
-        wait_until(
-            lambda server=server: own(server).ends_s - own(server).issued_s == 30 * 86_400,
-            f"{server.name} renewed its certificate",
-        )
-        wait_until(
-            lambda server=server: shown(cluster, server) == own(server).serial,
-            f"{server.name} serves with the new certificate",
-        )
+        wait_until(partial(renewed, server), f"{server.name} renewed its certificate")
+        wait_until(partial(in_use, server), f"{server.name} serves with the new certificate")
     names = {own(s).principal.name for s in members}
     assert names == {f"member-{n + 1:032x}" for n in range(3)}
     ensemble.create("after", 4)
@@ -110,7 +114,7 @@ def test_members_refuse_a_certificate_that_is_revoked_while_its_connection_is_op
         done = run(cluster, "cert", "revoke", "ann")
         assert done.returncode == 0, done.stderr
         for server in ensemble.layout.servers:
-            wait_until(lambda server=server: refused(server), f"{server.name} refuses ann")
+            wait_until(partial(refused, server), f"{server.name} refuses ann")
             kept = Path(server.dir, "revoked").read_text()
             assert "name-ann" in kept, "a member that starts without masters refuses it too"
 
@@ -119,21 +123,21 @@ def test_members_take_over_the_authority_that_replaces_the_old_one(cluster, ense
     before = own(ensemble.layout.servers[0]).authority
     done = run(cluster, "ca", "rotate")
     assert done.returncode == 0, done.stderr
+
+    def renewed(server):
+        return own(server).authority not in ("", before)
+
+    def retired(server):
+        return len(bundle.parse(Path(server.dir, "certs", "ca.crt").read_bytes())) == 1
+
     for server in ensemble.layout.servers:
-        wait_until(
-            lambda server=server: own(server).authority not in ("", before),
-            f"{server.name} has a certificate of the new authority",
-        )
+        wait_until(partial(renewed, server), f"{server.name} is certified by the new authority")
     wait_until(
         lambda: "no server is behind" in run(cluster, "ca", "show").stderr, "nobody is behind"
     )
     done = run(cluster, "ca", "retire", "--dir", f"{cluster.dir}/certs")
     assert done.returncode == 0, done.stderr
     for server in ensemble.layout.servers:
-        trusted = Path(server.dir, "certs", "ca.crt")
-        wait_until(
-            lambda trusted=trusted: len(bundle.parse(trusted.read_bytes())) == 1,
-            f"{server.name} trusts the new authority only",
-        )
+        wait_until(partial(retired, server), f"{server.name} trusts the new authority only")
     ensemble.create("retired", 4)
     ensemble.wait_settled()

@@ -74,6 +74,7 @@ def run(cluster, *words, env=()):
 
 def words_of(cluster, servers, *more):
     found = layout.load(cluster.dir)
+    assert found is not None
     first = found.server("master-0")
     return [
         "master", "unsafe_rebuild", *[cluster.address(s) for s in servers], "--dir", first.dir,

@@ -2,7 +2,9 @@
 
 import ssl
 import urllib.request
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,7 @@ from nyala.env.env import system_env
 from nyala.raft.messages import AppendEntries, PeerBatch, RequestVote, TimeoutNow
 from nyala.security.credentials import Credentials
 from nyala.security.files import joined_files
-from nyala.testing import MiniCluster, layout
+from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.peers import PeerTransport
@@ -58,9 +60,12 @@ class Attack:
     """
 
     def __init__(self, cluster, name, status):
-        spec = layout.load(cluster.dir).server(name)
-        self._credentials = Credentials(joined_files(spec.dir))
-        self._sender = ServerUuid(self._credentials.principal.server_uuid)
+        files = joined_files(cluster.data_dir(name))
+        assert files is not None
+        self._credentials = Credentials(files)
+        uuid = self._credentials.principal.server_uuid
+        assert uuid is not None
+        self._sender = ServerUuid(uuid)
         self._cluster_id = status.cluster_id
         self._direct = Direct(cluster.masters)
 
@@ -79,7 +84,7 @@ class Attack:
 
     def send(self, to, address):
         """Send each kind of message that raises a term, or deposes a leader."""
-        common = {"sender": self._sender, "to": ServerUuid(to), "term": TERM}
+        common: dict[str, Any] = {"sender": self._sender, "to": ServerUuid(to), "term": TERM}
         last = OpId(TERM - 1, TERM - 1)
         messages = (
             RequestVote(last=last, override=True, **common),
@@ -119,16 +124,14 @@ def test_removed_master_raises_no_term_and_deposes_no_leader():
         assert len(members) == 2
         counted = {n: refused(cluster, n) for n in stay}
         with Attack(cluster, gone, before[leader]) as attack:
-            for name in stay:
+
+            def sent(name):
                 uuid = before[name].uuid
-                wait_until(
-                    lambda name=name, uuid=uuid: (
-                        attack.send(uuid, members[uuid].peer_address)
-                        or refused(cluster, name) >= counted[name] + 4
-                    ),
-                    f"{name} has dropped the messages",
-                    poll_s=0.3,
-                )
+                attack.send(uuid, members[uuid].peer_address)
+                return refused(cluster, name) >= counted[name] + 4
+
+            for name in stay:
+                wait_until(partial(sent, name), f"{name} has dropped the messages", poll_s=0.3)
         after = statuses(cluster, stay)
         for name in stay:
             assert after[name].term < before[name].term + 100, "an election by itself may be"
