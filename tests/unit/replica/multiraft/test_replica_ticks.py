@@ -128,3 +128,17 @@ def test_process_wakes_rarely_without_groups_and_half_as_often_for_a_quiesced_on
         assert await fleet.leader() != leader
 
     work()
+
+
+@scenario()
+async def test_member_with_a_pending_request_does_not_sleep(fleet):
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    for process in fleet.processes:
+        if process is not fleet.processes[leader]:
+            process.kill()
+    fleet.spawn(leader, fleet.call(leader, b"k 1"))
+    member = fleet.replica(leader).member
+    await fleet.until(lambda: member.requests.pending, "the write is pending")
+    await fleet.until(lambda: member.node.view.idle_ticks > 1, "nothing else is due")
+    assert member.idle_ticks() == 1
