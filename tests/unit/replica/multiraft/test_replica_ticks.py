@@ -18,8 +18,8 @@ class Ticks:
     def __init__(self, loop, idle, drift_ppm=0):
         self.loop, self.idle = loop, idle
         self.clock = SimClock(loop, drift_ppm=drift_ppm)
-        self.counted = []  # (milliseconds since the start, ticks)
-        self.late_us = []
+        self.counted: list[tuple[int, int]] = []  # (milliseconds since the start, ticks)
+        self.late_us: list[int] = []
         tasks = SimTasks(loop, seeded(1), clock=self.clock)
         env = Env(self.clock, seeded(2), None, tasks, None)  # type: ignore[arg-type]
         self.ticker = Ticker(
