@@ -76,6 +76,25 @@ def test_group_quiesced_with_exited_process_is_woken_once_immediately(account):
     )
 
 
+def test_ticks_are_processed_together_until_a_keepalive_or_before_a_server_is_silent(account):
+    assert account.idle_ticks() == PACE.heartbeat_ticks
+    account.tick()
+    assert account.idle_ticks() == PACE.heartbeat_ticks - 1
+    account.remove_quiesced(ONE)
+    account.remove_quiesced(TWO)
+    pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A, B)
+    for _ in range(PACE.heartbeat_ticks):
+        account.tick()
+        account.due()  # of nobody any more
+    account.receive(keepalive())
+    account.receive(keepalive(sender=B))
+    assert account.idle_ticks() == PACE.election_ticks - 1, "the tick of the silence is its own"
+    pass_ticks(account, 3, B)
+    assert account.idle_ticks() == PACE.election_ticks - 4
+    pass_ticks(account, PACE.election_ticks, B)
+    assert account.idle_ticks() == PACE.election_ticks - 2, "A is silent already"
+
+
 def test_woken_group_is_not_woken_again(account):
     account.remove_quiesced(ONE)
     account.remove_quiesced(TWO)

@@ -18,8 +18,8 @@ class Ticks:
     def __init__(self, loop, idle, drift_ppm=0):
         self.loop, self.idle = loop, idle
         self.clock = SimClock(loop, drift_ppm=drift_ppm)
-        self.counted = []  # (milliseconds since the start, ticks)
-        self.late_us = []
+        self.counted: list[tuple[int, int]] = []  # (milliseconds since the start, ticks)
+        self.late_us: list[int] = []
         tasks = SimTasks(loop, seeded(1), clock=self.clock)
         env = Env(self.clock, seeded(2), None, tasks, None)  # type: ignore[arg-type]
         self.ticker = Ticker(
@@ -128,3 +128,17 @@ def test_process_wakes_rarely_without_groups_and_half_as_often_for_a_quiesced_on
         assert await fleet.leader() != leader
 
     work()
+
+
+@scenario()
+async def test_member_with_a_pending_request_does_not_sleep(fleet):
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    for process in fleet.processes:
+        if process is not fleet.processes[leader]:
+            process.kill()
+    fleet.spawn(leader, fleet.call(leader, b"k 1"))
+    member = fleet.replica(leader).member
+    await fleet.until(lambda: member.requests.pending, "the write is pending")
+    await fleet.until(lambda: member.node.view.idle_ticks > 1, "nothing else is due")
+    assert member.idle_ticks() == 1
