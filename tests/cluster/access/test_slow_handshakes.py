@@ -11,7 +11,7 @@ import nyala
 from nyala.common import addresses
 from nyala.common.errors import Unavailable
 from nyala.env.monotonic import monotonic_us
-from nyala.testing import MiniCluster
+from nyala.testing import MiniCluster, layout
 from tests.waiting import later
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
@@ -84,8 +84,15 @@ def slow_door(cluster: MiniCluster, delay_s: float) -> Iterator[str]:
 
 
 def test_client_connects_although_each_handshake_takes_three_seconds(cluster):
-    with slow_door(cluster, DELAY_S) as address, nyala.connect(address) as client:
-        assert client.tables() == []
+    made = layout.load(cluster.dir)
+    assert made is not None
+    files = made.client_files
+    assert files is not None
+    with slow_door(cluster, DELAY_S) as address:
+        began_us = monotonic_us()
+        with nyala.connect(address, ca=files.ca, cert=files.cert, key=files.key) as client:
+            assert monotonic_us() - began_us > DELAY_S * 1e6
+            assert client.tables() == []
 
 
 def test_master_that_accepts_and_stays_silent_is_awaited_until_the_deadline(cluster):
