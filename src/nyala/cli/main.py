@@ -29,8 +29,9 @@ from nyala.cli import (
 from nyala.cli.backups import backup, restore
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
+from nyala.cli.perf import perf
 from nyala.cli.ram import local as ram
-from nyala.cli.recovery import master_rebuild
+from nyala.cli.recovery import doctor, master_rebuild
 from nyala.cli.security import audit, ca, cert, grants, join, login, token, user, web
 from nyala.cli.suggest import Tree
 from nyala.cli.transactions import txn
@@ -57,6 +58,7 @@ app.command("logout")(login.logout)
 app.add_typer(audit.app, name="audit")
 app.command("sql")(sql.sql)
 app.command("ops")(ops.ops)
+app.command("doctor")(doctor.doctor)
 table.app.add_typer(table_alter.app)
 app.add_typer(table.app, name="table")
 journals.app.add_typer(logs.app)
@@ -67,6 +69,7 @@ app.add_typer(txn.app, name="txn")
 app.add_typer(backup.app, name="backup")
 app.command("restore")(restore.restore)
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(perf.app, name="perf")
 app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)
 master_rebuild.register(servers.master)
