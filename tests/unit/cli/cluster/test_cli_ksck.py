@@ -10,6 +10,7 @@ import pytest
 from nyala.cli.serve import ListenAddresses, server_facts
 from nyala.common.errors import Unavailable
 from nyala.common.metrics import Metrics
+from nyala.common.options import Options
 from nyala.operate.ksck import (
     BEHIND,
     ClusterHealth,
@@ -250,7 +251,9 @@ def test_tables_at_their_quotas_or_near_them_are_listed_and_the_others_not():
 def test_healthz_names_a_clock_that_cannot_be_saved():
     host = SimpleNamespace(unavailable_reason="", summary=str)
     server: Any = SimpleNamespace(failure=None, host=host, uuid="a", cluster_id="c")
-    facts = server_facts("tserver", server, ListenAddresses("a:1", "a:2", "a:3"), Metrics())
+    facts = server_facts(
+        "tserver", server, ListenAddresses("a:1", "a:2", "a:3"), Metrics(), Options()
+    )
     assert facts.unavailable_reason() is None
     host.unavailable_reason = "clock ceiling cannot be saved: [Errno 5] Input/output error"
     assert facts.unavailable_reason() == host.unavailable_reason
