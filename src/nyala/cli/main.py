@@ -33,7 +33,7 @@ from nyala.cli.ram import local as ram
 from nyala.cli.recovery import doctor, master_rebuild
 from nyala.cli.security import audit, ca, cert, grants, join, login, token, user, web
 from nyala.cli.suggest import Tree
-from nyala.cli.tools import diagnose, pbc, perf
+from nyala.cli.tools import diagnose, log_level, pbc, perf
 from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
 
@@ -78,6 +78,7 @@ master_rebuild.register(servers.master)
 app.add_typer(servers.master, name="master")
 tservers.register(servers.tserver)
 join.register(servers.tserver, servers.master)
+log_level.register(servers.tserver, servers.master)
 app.add_typer(servers.tserver, name="tserver")
 app.add_typer(servers.config, name="config")
 app.add_typer(wal.app, name="wal")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from nyala.admin import log_level
 from nyala.admin.anchors_page import anchors_page
 from nyala.admin.auditing import Auditor
 from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
@@ -39,6 +40,7 @@ from nyala.web.access import CheckPassword
 from nyala.web.log_lines import LastLines
 from nyala.web.options_page import options_page
 from nyala.web.pages import Listing
+from nyala.web.rpcz import rpcz_page
 from nyala.web.server import Facts, WebServer
 from nyala.web.targets import service_discovery
 from nyala.web.threads import threads_page
@@ -212,11 +214,11 @@ async def _serve(
     if credentials is not None:
         upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
         check = password_login(env, credentials, server.master_addresses)
-    grpc_server = GrpcServer(
-        server.handlers(), network.listen_on(addresses.public), limits,
-        RpcMetrics(env.clock, metrics.registry), credentials, audit, server.find_table,
-    )  # fmt: skip
-    facts = server_facts(role, server, addresses, metrics, options, secure=credentials is not None)
+    calls = RpcMetrics(env.clock, metrics.registry)
+    grpc_server = _public_port(server, network, addresses.public, limits, calls, audit)
+    facts = server_facts(
+        role, server, addresses, metrics, options, calls, secure=credentials is not None
+    )
     web = _web(facts, network, addresses.web, check)
     closing: list[Callable[[], Coroutine[Any, Any, object]]] = [rpc.close, env.tasks.close]
     try:
@@ -246,6 +248,16 @@ async def _serve(
     finally:
         for close in reversed(closing):
             await close()
+
+
+def _public_port(
+    server: ServerProcess, network: Network, address: str, limits: RpcLimits, calls: RpcMetrics,
+    audit: Auditor | None,
+) -> GrpcServer:  # fmt: skip
+    return GrpcServer(
+        {**server.handlers(), **log_level.handlers()}, network.listen_on(address), limits, calls,
+        network.credentials, audit, server.find_table,
+    )  # fmt: skip
 
 
 def _web(
@@ -303,6 +315,7 @@ def server_facts(
     addresses: ListenAddresses,
     metrics: Metrics,
     options: Options,
+    calls: RpcMetrics,
     *,
     secure: bool = False,
 ) -> Facts:
@@ -314,6 +327,7 @@ def server_facts(
         addresses: where it listens.
         metrics: metrics of the server.
         options: of the process.
+        calls: those of its public port.
         secure: the web ports of the cluster serve HTTPS.
     """
 
@@ -355,6 +369,7 @@ def server_facts(
         "/anchors": lambda: anchors_page(server.host),
         "/log": LINES.page,
         "/options": lambda: options_page(options),
+        "/rpcz": lambda: rpcz_page(calls),
     }
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}
     title = f"nyala {role} {addresses.public}"

@@ -1,6 +1,6 @@
 """`nyala perf`: a load generator, and measured scans."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from nyala.cli.output import (
     stays,
     verb,
 )
+
+if TYPE_CHECKING:
+    from nyala.operate.perf.loadgen import LoadResult
 
 app = typer.Typer(no_args_is_help=True, help="Load generator, and measured scans.")
 WRITTEN = (
@@ -92,9 +95,16 @@ def loadgen(
             before = target.count() if run_scan and table else 0
             done = load(target, plan)
             counted = target.count() if run_scan else None
-    seconds = round(done.seconds, 3)
+    _print_load(name, threads, done, before, counted, format)
+    if keep_auto_table and not table:
+        say(f"the table {name} is kept; nyala table drop {name} deletes it")
+
+
+def _print_load(
+    name: str, threads: int, done: "LoadResult", before: int, counted: int | None, format: Format
+) -> None:
     row: tuple[object, ...] = (
-        name, threads, done.rows, done.errors, seconds, done.rows_per_s, *done.batch_ms,
+        name, threads, done.rows, done.errors, round(done.seconds, 3), done.rows_per_s, *done.batch_ms,
     )  # fmt: skip
     columns, row = (WRITTEN, row) if counted is None else ((*WRITTEN, "counted"), (*row, counted))
     show(columns, [row], format)
@@ -103,8 +113,6 @@ def loadgen(
             f"{counted} rows were counted, {before + done.rows} expected: {before} before and {done.rows} "
             "inserted; if nobody else writes to the table, keep it (--keep-auto-table) and report this"
         )
-    if keep_auto_table and not table:
-        say(f"the table {name} is kept; nyala table drop {name} deletes it")
 
 
 @app.command("table_scan")
