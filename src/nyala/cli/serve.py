@@ -357,6 +357,7 @@ def server_facts(
     documents: dict[str, Callable[[], object]] = {}
     if isinstance(server, TabletServer):
         listings["/tablets"] = server.tablets_page
+        listings["/scans"] = server.scans_page
         listings["/servers"] = server.master_responses.page
     elif isinstance(server, Master):
         listings |= server.pages()
