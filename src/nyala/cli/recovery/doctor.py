@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nyala.client.core import ClientCore
     from nyala.env.env import Env
     from nyala.operate.doctor.plan import Declared
-    from nyala.operate.doctor.steps import Step
+    from nyala.operate.doctor.steps import RecoveryStep
 
 TIMEOUT_MS = 15_000
 COLUMNS = (
@@ -115,7 +115,7 @@ async def _run(
     return 0 if todo else len(plan)
 
 
-def _print(plan: "list[Step]") -> None:
+def _print(plan: "list[RecoveryStep]") -> None:
     if not plan:
         print("nothing to do; nyala cluster ksck checks everything else")
     for number, step in enumerate(plan, 1):

@@ -53,7 +53,7 @@ class ServerSummary:
 
 @dataclass(frozen=True, slots=True)
 class BundleSummary:
-    """What a bundle says.
+    """Summary of a bundle.
 
     Attributes:
         made_at: time, UTC.

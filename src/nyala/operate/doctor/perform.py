@@ -10,9 +10,9 @@ from nyala.operate.doctor.steps import (
     AddMaster,
     DeleteOrphan,
     RecoverTablet,
+    RecoveryStep,
     RemoveMaster,
     ReplaceLostTablet,
-    Step,
 )
 from nyala.operate.master_group import MasterGroup
 from nyala.operate.remote_replicas import delete_replica
@@ -21,7 +21,7 @@ Notify = Callable[[str], None]
 AGAIN = "nothing was changed; run nyala doctor again, which makes a new plan"
 
 
-def chosen(plan: list[Step], names: tuple[str, ...]) -> list[Step]:
+def chosen(plan: list[RecoveryStep], names: tuple[str, ...]) -> list[RecoveryStep]:
     """Return the steps to perform, in the order of the plan.
 
     Args:

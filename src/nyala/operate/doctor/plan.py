@@ -12,9 +12,9 @@ from nyala.operate.doctor.steps import (
     DataAtRisk,
     DeleteOrphan,
     RecoverTablet,
+    RecoveryStep,
     RemoveMaster,
     ReplaceLostTablet,
-    Step,
     risk_of,
 )
 from nyala.operate.survivors import ServerEndpoint, Survivor, has_majority
@@ -38,7 +38,7 @@ class Declared:
         return place.uuid in self.lost or place.address in self.lost
 
 
-def make_plan(facts: ClusterFacts, declared: Declared) -> list[Step]:
+def make_plan(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     """Return the steps, in the order in which they are to be performed; none: nothing is to be done.
 
     Args:
@@ -56,7 +56,7 @@ def make_plan(facts: ClusterFacts, declared: Declared) -> list[Step]:
 # ---- masters ------------------------------------------------------------------------------------------
 
 
-def _without_leader(facts: ClusterFacts, declared: Declared) -> list[Step]:
+def _without_leader(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     """Return the steps for masters that have no leader: the operator performs them."""
     left = [m for m in facts.masters if m.catalog is not None and m.catalog.healthy]
     silent = [m for m in facts.masters if not m.answers and not declared.is_lost(m.place)]
@@ -65,7 +65,7 @@ def _without_leader(facts: ClusterFacts, declared: Declared) -> list[Step]:
         found = sorted((m.catalog for m in left if m.catalog), key=lambda s: s.last, reverse=True)
         if has_majority(found) or silent:
             return steps or [
-                Step("elect-master", "a majority of the masters answers, and none leads yet",
+                RecoveryStep("elect-master", "a majority of the masters answers, and none leads yet",
                      "wait, and run nyala doctor again; if it lasts, see the masters' logs"),
             ]  # fmt: skip
         best = found[0]
@@ -74,11 +74,11 @@ def _without_leader(facts: ClusterFacts, declared: Declared) -> list[Step]:
             f"catalog {best.place.uuid} --dir ITS_DIRECTORY, start it, then nyala master add for each new one"
         )
         why = "the masters have lost their majority: no table can be created, and none changed"
-        return [Step("recover-catalog", why, command, risk=risk_of(best, found))]
+        return [RecoveryStep("recover-catalog", why, command, risk=risk_of(best, found))]
     if silent:
         return steps
     return [
-        Step(
+        RecoveryStep(
             "rebuild-catalog",
             "no master has a catalog that can be read",
             "nyala master unsafe_rebuild TSERVER_ADDRESS... --dir NEW_DIRECTORY --address HOST:PORT "
@@ -87,17 +87,17 @@ def _without_leader(facts: ClusterFacts, declared: Declared) -> list[Step]:
     ]
 
 
-def _start_master(place: ServerEndpoint) -> Step:
-    return Step(
+def _start_master(place: ServerEndpoint) -> RecoveryStep:
+    return RecoveryStep(
         f"start-{place.uuid or place.address}",
         f"master {place.address} does not answer",
         f"start it with its directory; if its data are lost for good: nyala doctor --lost {place.address}",
     )
 
 
-def _of_masters(facts: ClusterFacts, declared: Declared) -> list[Step]:
+def _of_masters(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     """Return the steps for masters that are dead, FAILED, or too few."""
-    steps: list[Step] = []
+    steps: list[RecoveryStep] = []
     removed = 0
     for master in facts.masters:
         if master.answers and not master.error:
@@ -112,20 +112,24 @@ def _of_masters(facts: ClusterFacts, declared: Declared) -> list[Step]:
     coming = [a for a in declared.new_masters if a not in known]
     for address in coming:
         steps.append(
-            Step(f"add-{address}", f"master {address} is new: it gets a copy of the catalog, and a vote",
-                 f"nyala master add {address}", AddMaster(address))
-        )  # fmt: skip
+            RecoveryStep(
+                f"add-{address}",
+                f"master {address} is new: it gets a copy of the catalog, and a vote",
+                f"nyala master add {address}",
+                AddMaster(address),
+            )
+        )
     if (left + len(coming)) % 2 == 0:
         steps.append(_new_master(left + len(coming)))
     return steps
 
 
-def _remove_master(master: MasterFacts) -> Step:
+def _remove_master(master: MasterFacts) -> RecoveryStep:
     name = master.place.uuid or master.place.address
     why = (
         f"is FAILED: {master.error}" if master.answers else "does not answer, and was declared lost"
     )
-    return Step(
+    return RecoveryStep(
         f"remove-{name}",
         f"master {master.place.address} {why}",
         f"nyala master remove {name}",
@@ -133,8 +137,8 @@ def _remove_master(master: MasterFacts) -> Step:
     )
 
 
-def _new_master(masters: int) -> Step:
-    return Step(
+def _new_master(masters: int) -> RecoveryStep:
+    return RecoveryStep(
         "new-master",
         f"{masters} masters tolerate no more failures than {masters - 1}",
         "start a master with an empty directory (nyala master run --dir NEW_DIRECTORY --address HOST:PORT "
@@ -145,12 +149,14 @@ def _new_master(masters: int) -> Step:
 # ---- tablet servers -------------------------------------------------------------------------------------
 
 
-def _of_tserver(server: TServerFacts, facts: ClusterFacts, declared: Declared) -> Iterable[Step]:
+def _of_tserver(
+    server: TServerFacts, facts: ClusterFacts, declared: Declared
+) -> Iterable[RecoveryStep]:
     """Yield the steps for one tablet server."""
     place = server.place
     name = f"tablet server {place.uuid} at {place.address}"
     if server.starting:
-        yield Step(
+        yield RecoveryStep(
             f"wait-{place.uuid}",
             f"{name} answers, and does not list its replicas: it is still opening them, or overloaded",
             "wait, and run nyala doctor again; nyala cluster ksck shows when it serves",
@@ -160,14 +166,14 @@ def _of_tserver(server: TServerFacts, facts: ClusterFacts, declared: Declared) -
             any(v.uuid == place.uuid for v in t.voters) and not has_majority(t.found)
             for t in facts.tablets
         )
-        yield Step(
+        yield RecoveryStep(
             f"start-{place.uuid}",
             f"{name} does not answer; {without} tablets of which it is a voter have no majority",
             "start it with its directory; if its data are lost for good: "
             f"nyala doctor --lost {place.address}",
         )
     if server.answers and not server.alive:
-        yield Step(
+        yield RecoveryStep(
             f"report-{place.uuid}",
             f"{name} answers, and does not report to the leader master {facts.leader}; it reports to "
             f"{', '.join(server.masters) or 'none'}",
@@ -175,7 +181,7 @@ def _of_tserver(server: TServerFacts, facts: ClusterFacts, declared: Declared) -
         )
     if server.failed:
         tablet, error = server.failed[0]
-        yield Step(
+        yield RecoveryStep(
             f"check-{place.uuid}",
             f"{len(server.failed)} replicas on {name} are FAILED, for instance that of {tablet}: {error}",
             f"check its disk (nyala remote_replica check {place.address}); the masters replace replicas "
@@ -191,12 +197,12 @@ def _gone(place: ServerEndpoint, facts: ClusterFacts, declared: Declared) -> boo
     )
 
 
-def _more_tservers(facts: ClusterFacts) -> list[Step]:
+def _more_tservers(facts: ClusterFacts) -> list[RecoveryStep]:
     alive = sum(t.answers for t in facts.tservers)
     if alive >= facts.wanted:
         return []
     return [
-        Step(
+        RecoveryStep(
             "new-tserver",
             f"{alive} tablet servers answer, and there are tables with {facts.wanted} replicas",
             "start tablet servers with empty directories (nyala tserver run); the masters add replicas there",
@@ -207,7 +213,7 @@ def _more_tservers(facts: ClusterFacts) -> list[Step]:
 # ---- tablets --------------------------------------------------------------------------------------------
 
 
-def _of_tablet(tablet: TabletFacts, facts: ClusterFacts, declared: Declared) -> Step | None:
+def _of_tablet(tablet: TabletFacts, facts: ClusterFacts, declared: Declared) -> RecoveryStep | None:
     """Return the step for one tablet; None: it has a majority.
 
     A server that answers, and does not list its replicas yet, is not lost whatever was declared.
@@ -227,7 +233,7 @@ def _of_tablet(tablet: TabletFacts, facts: ClusterFacts, declared: Declared) -> 
     failed = [s for s in tablet.found if s.state == "FAILED"]
     if failed:
         return _from_files(tablet, failed)
-    return Step(
+    return RecoveryStep(
         f"replace-{tablet.tablet}",
         f"table {tablet.table}, tablet {tablet.tablet}: no replica is left",
         f"nyala tablet unsafe_replace_tablet {tablet.tablet}; restore its rows from a backup afterwards",
@@ -245,11 +251,11 @@ def _target(found: Sequence[Survivor]) -> Survivor | None:
     )
 
 
-def _recover(tablet: TabletFacts, target: Survivor, undeclared: tuple[str, ...]) -> Step:
+def _recover(tablet: TabletFacts, target: Survivor, undeclared: tuple[str, ...]) -> RecoveryStep:
     kept = [s.place.uuid for s in tablet.found if s.healthy]
     keep = tuple(str(m.uuid) for m in target.committed.members if m.uuid in kept)
     voters = target.committed.voters
-    return Step(
+    return RecoveryStep(
         f"recover-{tablet.tablet}",
         f"table {tablet.table}, tablet {tablet.tablet}: {sum(v in kept for v in voters)} of {len(voters)} "
         f"voters answer, a majority is {majority(len(voters))}: it can be neither written nor read",
@@ -260,9 +266,9 @@ def _recover(tablet: TabletFacts, target: Survivor, undeclared: tuple[str, ...])
     )
 
 
-def _from_files(tablet: TabletFacts, failed: Sequence[Survivor]) -> Step:
+def _from_files(tablet: TabletFacts, failed: Sequence[Survivor]) -> RecoveryStep:
     best = failed[0]
-    return Step(
+    return RecoveryStep(
         f"files-{tablet.tablet}",
         f"table {tablet.table}, tablet {tablet.tablet}: all replicas that are left are FAILED: {best.error}",
         f"stop the tablet server {best.place.address}, run nyala local_replica unsafe_recover "
@@ -272,8 +278,8 @@ def _from_files(tablet: TabletFacts, failed: Sequence[Survivor]) -> Step:
     )
 
 
-def _of_orphan(tablet: str, one: Survivor) -> Step:
-    return Step(
+def _of_orphan(tablet: str, one: Survivor) -> RecoveryStep:
+    return RecoveryStep(
         f"orphan-{tablet}-{one.place.uuid}",
         f"tablet server {one.place.address} has a replica of {tablet} (table {one.table or 'unknown'}), of "
         "which the catalog has no record: the server may belong to another cluster, or the catalog is older "

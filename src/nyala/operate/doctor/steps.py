@@ -124,7 +124,7 @@ def risk_of(target: Survivor, found: Sequence[Survivor]) -> DataAtRisk:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecoveryStep:
     """One step of the plan.
 
     Attributes:
