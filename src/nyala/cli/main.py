@@ -30,9 +30,10 @@ from nyala.cli.backups import backup, restore
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
-from nyala.cli.recovery import master_rebuild
+from nyala.cli.recovery import doctor, master_rebuild
 from nyala.cli.security import audit, ca, cert, grants, join, login, token, user, web
 from nyala.cli.suggest import Tree
+from nyala.cli.tools import diagnose, log_level, pbc, perf
 from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
 
@@ -57,6 +58,7 @@ app.command("logout")(login.logout)
 app.add_typer(audit.app, name="audit")
 app.command("sql")(sql.sql)
 app.command("ops")(ops.ops)
+app.command("doctor")(doctor.doctor)
 table.app.add_typer(table_alter.app)
 app.add_typer(table.app, name="table")
 journals.app.add_typer(logs.app)
@@ -67,12 +69,16 @@ app.add_typer(txn.app, name="txn")
 app.add_typer(backup.app, name="backup")
 app.command("restore")(restore.restore)
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(perf.app, name="perf")
+app.add_typer(diagnose.app, name="diagnose")
+app.add_typer(pbc.app, name="pbc")
 app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)
 master_rebuild.register(servers.master)
 app.add_typer(servers.master, name="master")
 tservers.register(servers.tserver)
 join.register(servers.tserver, servers.master)
+log_level.register(servers.tserver, servers.master)
 app.add_typer(servers.tserver, name="tserver")
 app.add_typer(servers.config, name="config")
 app.add_typer(wal.app, name="wal")

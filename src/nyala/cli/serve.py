@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from nyala.admin import log_level
 from nyala.admin.anchors_page import anchors_page
 from nyala.admin.auditing import Auditor
 from nyala.admin.authorities import ReportingServer
@@ -36,7 +37,10 @@ from nyala.security.tables.grants import TableRef
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from nyala.web.access import CheckPassword
+from nyala.web.log_lines import LastLines
+from nyala.web.options_page import options_page
 from nyala.web.pages import Listing
+from nyala.web.rpcz import rpcz_page
 from nyala.web.server import Facts, WebServer
 from nyala.web.targets import service_discovery
 from nyala.web.threads import threads_page
@@ -48,6 +52,8 @@ from nyala.wire.server import GrpcServer
 from nyala.wire.tls.tables_of import How
 
 log = logging.getLogger("nyala")
+LINES = LastLines()
+"""Last lines of the log of this process."""
 
 SWITCH_INTERVAL_S = 0.0005
 """Interpreter switch interval, in seconds; lowers the event loop's p99 lag from 9.7 to 1.7 ms (design 3)."""
@@ -165,6 +171,7 @@ def _run(
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
+    logging.getLogger().addHandler(LINES)
     os.umask(PRIVATE)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD, 20, 50)
@@ -207,11 +214,11 @@ async def _serve(
     if credentials is not None:
         upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
         check = password_login(env, credentials, server.master_addresses)
-    grpc_server = GrpcServer(
-        {**known_revocations(credentials), **server.handlers()}, network.listen_on(addresses.public), limits,
-        RpcMetrics(env.clock, metrics.registry), credentials, audit, server.find_table,
-    )  # fmt: skip
-    facts = server_facts(role, server, addresses, metrics, secure=credentials is not None)
+    calls = RpcMetrics(env.clock, metrics.registry)
+    grpc_server = _public_port(server, network, addresses.public, limits, calls, audit)
+    facts = server_facts(
+        role, server, addresses, metrics, options, calls, secure=credentials is not None
+    )
     web = _web(facts, network, addresses.web, check)
     closing: list[Callable[[], Coroutine[Any, Any, object]]] = [rpc.close, env.tasks.close]
     try:
@@ -241,6 +248,17 @@ async def _serve(
     finally:
         for close in reversed(closing):
             await close()
+
+
+def _public_port(
+    server: ServerProcess, network: Network, address: str, limits: RpcLimits, calls: RpcMetrics,
+    audit: Auditor | None,
+) -> GrpcServer:  # fmt: skip
+    common = {**known_revocations(network.credentials), **log_level.handlers()}
+    return GrpcServer(
+        {**common, **server.handlers()}, network.listen_on(address), limits, calls, network.credentials,
+        audit, server.find_table,
+    )  # fmt: skip
 
 
 def _web(
@@ -296,6 +314,8 @@ def server_facts(
     server: ServerProcess,
     addresses: ListenAddresses,
     metrics: Metrics,
+    options: Options,
+    calls: RpcMetrics,
     *,
     secure: bool = False,
 ) -> Facts:
@@ -306,6 +326,8 @@ def server_facts(
         server: the server.
         addresses: where it listens.
         metrics: metrics of the server.
+        options: of the process.
+        calls: those of its public port.
         secure: the web ports of the cluster serve HTTPS.
     """
 
@@ -335,6 +357,7 @@ def server_facts(
     documents: dict[str, Callable[[], object]] = {}
     if isinstance(server, TabletServer):
         listings["/tablets"] = server.tablets_page
+        listings["/scans"] = server.scans_page
         listings["/servers"] = server.master_responses.page
     elif isinstance(server, Master):
         listings |= server.pages()
@@ -342,7 +365,13 @@ def server_facts(
         documents["/prometheus-sd"] = lambda: service_discovery(
             master.cluster_id, master.targets(), secure=secure
         )
-    listings |= {"/threads": threads_page, "/anchors": lambda: anchors_page(server.host)}
+    listings |= {
+        "/threads": threads_page,
+        "/anchors": lambda: anchors_page(server.host),
+        "/log": LINES.page,
+        "/options": lambda: options_page(options),
+        "/rpcz": lambda: rpcz_page(calls),
+    }
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}
     title = f"nyala {role} {addresses.public}"
     return Facts(

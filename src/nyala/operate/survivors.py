@@ -115,7 +115,11 @@ async def of_tablets(
         places: the servers that are asked.
         tablets: ids; empty: all.
     """
-    answers = await asyncio.gather(*(replicas(env, p, tablets) for p in places))
+    return by_tablet(await asyncio.gather(*(replicas(env, p, tablets) for p in places)))
+
+
+def by_tablet(answers: Iterable[dict[str, Survivor] | None]) -> dict[str, list[Survivor]]:
+    """Return the answers of `replicas` by tablet, the most up-to-date replica of each first."""
     found: dict[str, list[Survivor]] = {}
     for answer in answers:
         for tablet, one in (answer or {}).items():

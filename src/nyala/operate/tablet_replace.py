@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from nyala.client.core import ClientCore
 from nyala.operate.run import connected
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -86,10 +87,18 @@ def replace(masters: str, tablet: str, *, force: bool) -> TabletReplacement:
     return _request(masters, pb.ReplaceTabletRequest(tablet_id=tablet, force=force))
 
 
+async def replace_with(core: ClientCore, tablet: str) -> TabletReplacement:
+    """Replace a tablet by an empty one, with a client that is connected. Raises as `replace`."""
+    return await _order(core, pb.ReplaceTabletRequest(tablet_id=tablet))
+
+
 def _request(masters: str, request: pb.ReplaceTabletRequest) -> TabletReplacement:
-    answer: pb.ReplaceTabletResponse = connected(
-        masters,
-        lambda core: core.masters.change(methods.REPLACE_TABLET, request, timeout_ms=TIMEOUT_MS),
+    return connected(masters, lambda core: _order(core, request))
+
+
+async def _order(core: ClientCore, request: pb.ReplaceTabletRequest) -> TabletReplacement:
+    answer: pb.ReplaceTabletResponse = await core.masters.change(
+        methods.REPLACE_TABLET, request, timeout_ms=TIMEOUT_MS
     )
     members = tuple((m.uuid, m.address) for m in answer.members)
     shown = tuple(answer.shown_by)

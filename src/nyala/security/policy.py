@@ -12,7 +12,7 @@ from nyala.security.principal import AccessRole, Principal
 _USER, _READ, _WRITE, _OWN, _ADMIN, _SERVER = AccessRole
 _V1, _RAM = "nyala.v1.", "nyala.ram.v1."
 _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
-    _V1 + "ServerService": {"ServerInfo": _USER},
+    _V1 + "ServerService": {"ServerInfo": _USER, "SetLogLevel": _ADMIN},
     _V1 + "MasterService": {
         "CreateTable": _OWN, "DropTable": _OWN, "RecallTable": _OWN, "AlterTable": _OWN,
         "ListTables": _USER, "DescribeTable": _READ, "TabletLocations": _READ, "ListServers": _USER,
@@ -93,6 +93,7 @@ BY_TABLE: frozenset[str] = frozenset(
 AUDITED: frozenset[str] = frozenset(
     f"{_V1}{service}/{name}"
     for service, names in {
+        "ServerService": ("SetLogLevel",),
         "MasterService": (
             "CreateTable", "DropTable", "RecallTable", "AlterTable", "ReplaceTablet", "SetMaintenance",
             "SetDecommission",
@@ -111,11 +112,15 @@ AUDITED: frozenset[str] = frozenset(
 
 
 NOT_OF_SERVERS: frozenset[str] = frozenset(
-    f"{_V1}AccessService/{name}"
-    for name in (
-        "CreateToken", "RevokeToken", "Revoke", "AddUser", "SetUser", "RemoveUser", "Grant", "RevokeGrant",
-        "RotateAuthority", "AbortAuthority", "RetireAuthority",
-    )
+    f"{_V1}{service}/{name}"
+    for service, names in {
+        "ServerService": ("SetLogLevel",),
+        "AccessService": (
+            "CreateToken", "RevokeToken", "Revoke", "AddUser", "SetUser", "RemoveUser", "Grant",
+            "RevokeGrant", "RotateAuthority", "AbortAuthority", "RetireAuthority",
+        ),
+    }.items()
+    for name in names
 )  # fmt: skip
 """Methods that servers do not call: with a stolen certificate of one nobody makes administrators of users, or
 another authority."""

@@ -40,6 +40,7 @@ from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
 from nyala.tserver.point_reads import PointReads
 from nyala.tserver.quotas.hosted_quotas import HostedQuotas
+from nyala.tserver.scans.open_scans import OpenScans
 from nyala.tserver.scans.scan_memory import ScanMemory
 from nyala.tserver.scans.scanners import Scanners
 from nyala.tserver.splits import Splits
@@ -77,6 +78,7 @@ class _Running:
     host: ReplicaHost
     tablets: Tablets
     shown: TabletMetrics
+    scans: OpenScans
 
 
 def _data_plane(
@@ -88,10 +90,12 @@ def _data_plane(
     uuid: ServerUuid,
     options: Options,
     shares: CallerShares,
+    open_scans: OpenScans,
 ) -> Handlers:
     """Return the handlers of reads and writes, of tables and journals."""
     memory = tablets.host.memory
-    flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans), shares.scans)
+    scanners = Scanners(env, tablets, uuid, options, scans, open_scans)
+    flights = FlightService(env, writes, scanners, shares.scans)
     gets, sums = PointReads(env, tablets, options), Checksums(env, tablets, options)
     splits, waits = Splits(env, tablets), ChangeWaits(env, tablets, shares.waits)
     journals = JournalService(env, tablets, memory, resident, options, shares)
@@ -207,11 +211,14 @@ class TabletServer:
         orders = OrderFence(self._env, self._identity, self.fence)
         compactions = CompactionScheduler(self._env, tablets, holds, options)
         shown = TabletMetrics(tablets, flushes, compactions, holds, self._env.clock)
-        self._running = _Running(host, tablets, shown)
+        open_scans = OpenScans(self._env.clock, options.scanners_max)
+        self._running = _Running(host, tablets, shown, open_scans)
         self._running.shown.expose(self.metrics)
         shares = CallerShares(options, self.metrics)
         writes = WritePath(self._env, tablets, host.memory, options, shares.writes, self._quotas)
-        data = _data_plane(self._env, tablets, writes, scans, resident, self.uuid, options, shares)
+        data = _data_plane(
+            self._env, tablets, writes, scans, resident, self.uuid, options, shares, open_scans
+        )
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
         transactions = TransactionTablets(self._env, tablets, self.fence, options)
         self._gate.open({**control, **data, **transactions.handlers()})
@@ -295,6 +302,10 @@ class TabletServer:
     def tablets_page(self) -> Listing:
         """Return the page of this server's tablets. Raises Unavailable before `start`."""
         return self._started().shown.page()
+
+    def scans_page(self) -> Listing:
+        """Return the page of the open scans. Raises Unavailable before `start`."""
+        return self._started().scans.page()
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration."""

@@ -36,6 +36,11 @@ class Listing:
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
 
+    def as_dict(self) -> dict[str, object]:
+        """Return it for JSON: the rows as objects, with a text for each heading."""
+        rows = [dict(zip(self.headings, row, strict=True)) for row in self.rows]
+        return {"title": self.title, "rows": rows}
+
 
 def listing(title: str, shown: Listing) -> str:
     """Return the page of a listing."""

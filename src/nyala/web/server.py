@@ -90,20 +90,25 @@ def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
     async def style(request: Request) -> Response:
         return Response(STYLE, media_type="text/css")
 
-    def of(read: Callable[[], T], show: Callable[[T], Response]) -> Page:
+    def of(read: Callable[[], T], show: Callable[[Request, T], Response]) -> Page:
         async def answer(request: Request) -> Response:
             try:
-                return show(read())
+                return show(request, read())
             except NyalaError as err:  # not open yet
                 return PlainTextResponse(f"{err.message}\n", 503)
 
         return answer
 
-    def page_of(shown: Listing) -> Response:
+    def page_of(request: Request, shown: Listing) -> Response:
+        if request.query_params.get("format") == "json":
+            return JSONResponse(shown.as_dict())
         return HTMLResponse(listing(facts.title, shown))
 
+    def json_of(request: Request, document: object) -> Response:
+        return JSONResponse(document)
+
     pages = {path: of(read, page_of) for path, read in facts.listings.items()}
-    pages |= {path: of(read, JSONResponse) for path, read in facts.documents.items()}
+    pages |= {path: of(read, json_of) for path, read in facts.documents.items()}
     pages |= {"/": index, "/healthz": healthz, "/metrics": metrics}
     routes = [Route(path, _answer(page, guard)) for path, page in pages.items()]
     routes.append(Route("/style.css", _answer(style, None)))

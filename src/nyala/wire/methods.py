@@ -75,6 +75,7 @@ def _method(service: ServiceDescriptor, name: str, shape: Shape | None = None) -
 
 _server = nyala_pb2.DESCRIPTOR.services_by_name["ServerService"]
 SERVER_INFO = _method(_server, "ServerInfo")
+SET_LOG_LEVEL = _method(_server, "SetLogLevel")
 
 _master = nyala_pb2.DESCRIPTOR.services_by_name["MasterService"]
 CREATE_TABLE = _method(_master, "CreateTable")

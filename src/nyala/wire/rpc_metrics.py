@@ -1,10 +1,39 @@
-"""Metrics of a server's RPCs, timed by the clock of `env`."""
+"""Metrics of a server's RPCs, timed by the clock of `env`, and its recent and slow calls."""
+
+from collections import deque
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from nyala.env.clock import Clock
+from nyala.security.identity import user_name
 
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+KEPT = 100
+"""Number of recent calls that are kept, and of slow ones."""
+SLOW_US = 500_000
+"""Duration from which on a call is slow, in microseconds."""
+
+
+class EndedCall(NamedTuple):
+    """One call that has ended. It has nothing of the content of the request.
+
+    Attributes:
+        method: its path.
+        code: OK, CANCELLED or the code of an error.
+        user: name of the caller; empty: a server, or unknown.
+        start_us: monotonic time at which it began.
+        duration_us: time until it ended, streams included.
+        request_bytes: size of the request; 0: a stream.
+    """
+
+    method: str
+    code: str
+    user: str
+    start_us: int
+    duration_us: int
+    request_bytes: int
 
 
 class RpcMetrics:
@@ -17,6 +46,8 @@ class RpcMetrics:
 
     def __init__(self, clock: Clock, registry: CollectorRegistry) -> None:
         self._clock = clock
+        self._recent: deque[EndedCall] = deque(maxlen=KEPT)
+        self._slow: deque[EndedCall] = deque(maxlen=KEPT)
         self._calls = Counter(
             "nyala_rpc_calls", "Calls ended, by method and error code.", ["method", "code"],
             registry=registry,
@@ -40,14 +71,24 @@ class RpcMetrics:
         self._active.inc()
         return self._clock.monotonic_us()
 
-    def end(self, method: str, code: str, start_us: int) -> None:
+    def end(self, method: str, code: str, start_us: int, request_bytes: int = 0) -> None:
         """Record the end of a call.
 
         Args:
             method: one of `wire.methods`.
             code: OK, CANCELLED or the code of an error.
             start_us: monotonic time at which the call began.
+            request_bytes: size of its request; 0: a stream.
         """
+        took_us = self._clock.monotonic_us() - start_us
+        ended = EndedCall(method, code, user_name(), start_us, took_us, request_bytes)
+        self._recent.append(ended)
+        if took_us >= SLOW_US:
+            self._slow.append(ended)
         self._active.dec()
         self._calls.labels(method, code).inc()
-        self._seconds.labels(method).observe((self._clock.monotonic_us() - start_us) / 1e6)
+        self._seconds.labels(method).observe(took_us / 1e6)
+
+    def ended(self) -> tuple[list[EndedCall], list[EndedCall], int]:
+        """Return the recent calls and the slow ones, the latest first, and the monotonic time now."""
+        return [*reversed(self._recent)], [*reversed(self._slow)], self._clock.monotonic_us()

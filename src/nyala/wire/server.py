@@ -251,7 +251,7 @@ class _Call:
                     self._refusals.count(who)
                     raise
 
-        return cast("bytes", await self._guard(answer(), context))
+        return cast("bytes", await self._guard(answer(), context, len(raw)))
 
     async def server_stream(self, raw: bytes, context: Any) -> None:
         async def answer() -> None:
@@ -333,7 +333,7 @@ class _Call:
             )
         return raw
 
-    async def _guard(self, work: Awaitable[Any], context: Any) -> Any:
+    async def _guard(self, work: Awaitable[Any], context: Any, request_bytes: int = 0) -> Any:
         start_us = self._metrics.begin() if self._metrics else 0
         code = "CANCELLED"
         try:
@@ -347,7 +347,7 @@ class _Call:
             code = failure.code
         finally:
             if self._metrics:
-                self._metrics.end(self._method.path, code, start_us)
+                self._metrics.end(self._method.path, code, start_us, request_bytes)
         await self._refuse(failure, context)
 
     async def _refuse(self, failure: NyalaError, context: Any) -> None:

@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from nyala.common import addresses
 from nyala.common.errors import Forbidden, InvalidArgument, Unavailable
+from nyala.common.options import Options
+from nyala.web.options_page import options_page
 from nyala.web.pages import Listing, listing
 from nyala.web.server import Facts, WebServer
 from nyala.web.targets import Target, service_discovery
@@ -26,6 +28,7 @@ class Process:
         self.unavailable_reason: str | None = None
         self.registry = CollectorRegistry()
         self.documents: dict[str, Callable[[], object]] = {}
+        self.listings: dict[str, Callable[[], Listing]] = {}
         Counter("nyala_things", "Things.", registry=self.registry).inc(3)
 
     def facts(self) -> Facts:
@@ -33,7 +36,7 @@ class Process:
             "nyala <tserver>", lambda: self.unavailable_reason,
             lambda: {"table": "<script>alert(1)</script>"},
             lambda: {"master": "http://127.0.0.1:8051/", "bad": "javascript:alert(1)"}, self.registry,
-            documents=self.documents,
+            self.listings, self.documents,
         )  # fmt: skip
 
 
@@ -81,6 +84,22 @@ def test_idle_web_port_has_no_timer_and_answers_have_a_date(monkeypatch):
             assert status == 200
             assert head.count("\r\ndate: ") == 1
             assert head.partition("\r\ndate: ")[2].partition("\r\n")[0].endswith(" gmt")
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.row("A13")
+def test_table_of_a_page_is_served_as_json_too():
+    async def scenario():
+        process = Process()
+        process.listings["/options"] = lambda: options_page(Options())
+        async with served(process) as address:
+            status, head, body = await fetch(address, "/options?format=json")
+            assert (status, "application/json" in head) == (200, True)
+            shown = json.loads(body)
+            assert shown["title"] == "options"
+            assert {"name", "value", "default", "differs"} == shown["rows"][0].keys()
+            assert "<table" in (await fetch(address, "/options"))[2]
 
     uvloop.run(scenario())
 

@@ -16,7 +16,6 @@ from nyala.common.errors import (
     InvalidArgument,
     RangesChanged,
     SchemaMismatch,
-    Throttled,
     Unavailable,
 )
 from nyala.common.ids import ColumnId
@@ -29,6 +28,7 @@ from nyala.replica.replica import Replica
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.read.changes import schema_of
 from nyala.tablet.read.view import View
+from nyala.tserver.scans.open_scans import OpenScan, OpenScans
 from nyala.tserver.scans.scan_memory import ScanMemory
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import convert, flight
@@ -48,19 +48,21 @@ class Scanners:
         env: lanes.
         tablets: tablets of this server.
         server_uuid: for the header of each scan.
-        options: default sizes and deadlines, and the maximum number of open scans.
+        options: default sizes and deadlines.
         memory: accounting of all scans.
+        scans: the open scans, listed and limited.
     """
 
     def __init__(
-        self, env: Env, tablets: Tablets, server_uuid: str, options: Options, memory: ScanMemory
-    ) -> None:
+        self, env: Env, tablets: Tablets, server_uuid: str, options: Options, memory: ScanMemory,
+        scans: OpenScans,
+    ) -> None:  # fmt: skip
         self._env = env
         self._tablets = tablets
         self._uuid = server_uuid
         self._options = options
         self._memory = memory
-        self._open = 0
+        self._scans = scans
 
     async def run(self, token: pb.ScanToken) -> AsyncIterator[FlightData]:
         """Yield the schema (with a `ScanHeader`), then batches, all of one snapshot.
@@ -73,19 +75,11 @@ class Scanners:
             Throttled: too many scans are open.
             RangesChanged: planned from older ranges of the table than those at its snapshot.
         """
-        if self._open >= self._options.scanners_max:
-            raise Throttled(
-                f"{self._open} scans are open on this server, the limit of scanners_max; retry",
-                {"retry_after_ms": "100"},
-            )
-        self._open += 1
-        try:
-            async for data in self._run(token):
+        with self._scans.hold(token.tablet_id, _kind(token)) as scan:
+            async for data in self._run(token, scan):
                 yield data
-        finally:
-            self._open -= 1
 
-    async def _run(self, token: pb.ScanToken) -> AsyncIterator[FlightData]:
+    async def _run(self, token: pb.ScanToken, scan: OpenScan) -> AsyncIterator[FlightData]:
         hosted = self._tablets.get(token.tablet_id)
         timeout_ms = token.timeout_ms or self._options.read_timeout_ms
         age_ms = 0
@@ -97,13 +91,15 @@ class Scanners:
             at = await hosted.replica.read_point(token.at, timeout_ms)
         else:
             at = await hosted.replica.latest_point(timeout_ms)
+        scan.at = at
         with self._memory.open(hosted.tablet, 0 if token.count_only else self._sizes(token)[1]):
-            async for data in self._stream(hosted, token, at, age_ms):
+            async for data in self._stream(hosted, token, age_ms, scan):
                 yield data
 
     async def _stream(
-        self, hosted: HostedTablet, token: pb.ScanToken, at: int, age_ms: int
+        self, hosted: HostedTablet, token: pb.ScanToken, age_ms: int, scan: OpenScan
     ) -> AsyncIterator[FlightData]:
+        at = scan.at
         view = hosted.tablet.view()
         check_ranges(view, token, at)
         view = view_at(view, token, at)
@@ -121,8 +117,10 @@ class Scanners:
             header.key_columns.extend(names.get(c.id, c.name) for c in view.schema.key_columns)
         yield flight.schema_data(_named(schema, token), header.SerializeToString())
         iterator = await self._read(hosted.replica, rows)
-        while (data := await self._read(hosted.replica, _next_data, iterator, view)) is not None:
+        while (found := await self._read(hosted.replica, _next_data, iterator, view)) is not None:
+            data, sent = found
             yield data
+            scan.rows += sent
 
     async def _read(self, replica: Replica, work: Callable[..., Any], *args: Any) -> Any:
         """Read files of a replica in lane COMPUTE; damage fails the replica."""
@@ -313,13 +311,24 @@ def _named(schema: pa.Schema, token: pb.ScanToken) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _next_data(iterator: Iterator[pa.RecordBatch], view: View) -> FlightData | None:
-    """Return the next rows as a message, copied because a batch may be in mapped files. Lane COMPUTE."""
+def _kind(token: pb.ScanToken) -> str:
+    if token.keys_ipc:
+        return "keys"
+    if token.count_only:
+        return "count"
+    return "changes" if token.changes else "rows"
+
+
+def _next_data(iterator: Iterator[pa.RecordBatch], view: View) -> tuple[FlightData, int] | None:
+    """Return the next rows as a message, and their number. Lane COMPUTE.
+
+    They are copied because a batch may be in mapped files.
+    """
     for batch in iterator:
         if batch.num_rows:
             data = flight.batch_data(batch)
             view.check()
-            return data
+            return data, batch.num_rows
     view.check()
     return None
 

@@ -80,7 +80,7 @@ class CallServer:
             code = failure.code
         finally:
             if self._metrics:
-                self._metrics.end(method.path, code, start_us)
+                self._metrics.end(method.path, code, start_us, len(message))
 
 
 class CallClient:

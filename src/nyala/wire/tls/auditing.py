@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 SUBJECTS = (
     "name", "id", "uuid", "serial", "role", "token_id", "tablet_id", "destination_uuid", "peer_host",
-    "owner",
+    "owner", "level",
 )  # fmt: skip
 """Fields of requests that name the subject of a call; none is a secret or a value of a row."""
 MAX_TEXT = 200

@@ -6,10 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from nyala.cli.serve import ListenAddresses, server_facts
 from nyala.common.errors import Unavailable
 from nyala.common.metrics import Metrics
+from nyala.common.options import Options
+from nyala.env.clock import SystemClock
 from nyala.operate.ksck import (
     BEHIND,
     ClusterHealth,
@@ -21,6 +24,7 @@ from nyala.operate.ksck import (
 )
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.rpc_metrics import RpcMetrics
 from tests.unit.machines.support.kinds import KINDS
 
 TABLET = pb.TabletLocation(
@@ -250,7 +254,14 @@ def test_tables_at_their_quotas_or_near_them_are_listed_and_the_others_not():
 def test_healthz_names_a_clock_that_cannot_be_saved():
     host = SimpleNamespace(unavailable_reason="", summary=str)
     server: Any = SimpleNamespace(failure=None, host=host, uuid="a", cluster_id="c")
-    facts = server_facts("tserver", server, ListenAddresses("a:1", "a:2", "a:3"), Metrics())
+    facts = server_facts(
+        "tserver",
+        server,
+        ListenAddresses("a:1", "a:2", "a:3"),
+        Metrics(),
+        Options(),
+        RpcMetrics(SystemClock(), CollectorRegistry()),
+    )
     assert facts.unavailable_reason() is None
     host.unavailable_reason = "clock ceiling cannot be saved: [Errno 5] Input/output error"
     assert facts.unavailable_reason() == host.unavailable_reason

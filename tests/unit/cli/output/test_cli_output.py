@@ -148,8 +148,8 @@ def test_interrupt_tells_what_stays_under_way(raised, capsys):
 READERS = frozenset([
     "check", "describe", "dump", "follow", "get", "grants", "holds", "key", "keys", "ksck", "list",
     "locate_row", "log", "logs", "members", "ops", "print_replica_uuids", "read", "revoked", "run", "scan",
-    "servers", "show", "sql", "statistics", "status", "survivors", "tables", "tail", "uuid", "verify",
-    "version", "web", "will",
+    "servers", "show", "sql", "statistics", "status", "survivors", "table_scan", "tables", "tail", "uuid",
+    "verify", "version", "web", "will",
 ])  # fmt: skip
 """Commands that change nothing; those that run a server end as it does."""
 

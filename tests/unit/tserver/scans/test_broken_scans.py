@@ -22,6 +22,7 @@ from nyala.env.clock import HybridClock, SystemClock
 from nyala.replica.memory import MemoryTracker
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
+from nyala.tserver.scans.open_scans import OpenScans
 from nyala.tserver.scans.scan_memory import ScanMemory
 from nyala.tserver.scans.scanners import Scanners, bounds_of
 from nyala.wire import convert
@@ -97,7 +98,12 @@ class Servers:
         hosted = SimpleNamespace(replica=replica, tablet=driver.tablet)
         tablets: Any = SimpleNamespace(get=lambda _id: hosted)
         self.scanners[name] = Scanners(
-            self.env, tablets, name, Options(), ScanMemory(MemoryTracker(Options()), Options())
+            self.env,
+            tablets,
+            name,
+            Options(),
+            ScanMemory(MemoryTracker(Options()), Options()),
+            OpenScans(SystemClock(), 10),
         )
 
     def stream(self, address: str, _method: object, ticket: Any) -> Any:

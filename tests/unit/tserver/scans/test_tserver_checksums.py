@@ -10,6 +10,7 @@ import pytest
 from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, TimedOut, Unavailable
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.options import Options
+from nyala.env.clock import SystemClock
 from nyala.env.files import SystemFiles
 from nyala.machines import registry
 from nyala.machines.kind import ContentSum
@@ -17,6 +18,7 @@ from nyala.replica.memory import MemoryTracker
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
 from nyala.tserver.checksums import Checksums
+from nyala.tserver.scans.open_scans import OpenScans
 from nyala.tserver.scans.scan_memory import ScanMemory
 from nyala.tserver.scans.scanners import Scanners
 from nyala.wire.proto import nyala_pb2
@@ -101,7 +103,9 @@ class Server:
         options = Options(scan_batch_rows=7)
         self.service = Checksums(env, tablets, options)
         memory = ScanMemory(MemoryTracker(options), options)
-        self.scanners = Scanners(env, tablets, "u" * 32, options, memory)
+        self.scanners = Scanners(
+            env, tablets, "u" * 32, options, memory, OpenScans(SystemClock(), 10)
+        )
 
     async def ask(self, at: int = 0, timeout_ms: int = 10_000) -> pb.ChecksumResponse:
         request = pb.ChecksumRequest(tablet_id="x", at=at, timeout_ms=timeout_ms)

@@ -1,0 +1,1 @@
+"""Bundles of the state of a cluster, for a diagnosis elsewhere."""

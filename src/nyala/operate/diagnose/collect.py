@@ -1,0 +1,142 @@
+"""Collection of a bundle: what all servers that answer show of themselves."""
+
+import asyncio
+import json
+import ssl
+import urllib.request
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from nyala.client.core import ClientCore
+from nyala.common.errors import NyalaError
+from nyala.common.version import VERSION
+from nyala.operate.doctor.collect import collect as doctor_facts
+from nyala.operate.doctor.plan import Declared, make_plan
+from nyala.operate.ksck import check
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+ASK_MS = 5_000
+PAGE_S = 10
+"""Deadline of one page of a server, in seconds."""
+LARGEST = 16 << 20
+"""Maximum number of bytes of one page that are kept."""
+PAGES = {
+    "options.json": "/options?format=json",
+    "threads.json": "/threads?format=json",
+    "log.json": "/log?format=json",
+    "anchors.json": "/anchors?format=json",
+    "metrics.txt": "/metrics",
+    "health.txt": "/healthz",
+}
+"""Pages of a server, by name of the file that keeps them."""
+MANIFEST = "manifest.json"
+
+
+async def collect(
+    core: ClientCore, more: tuple[str, ...], tls: ssl.SSLContext | None
+) -> dict[str, bytes]:
+    """Return the files of a bundle by name. What could not be had is in the manifest, with the reason.
+
+    Args:
+        core: a client of the cluster.
+        more: public addresses of further servers, for instance while no master leads.
+        tls: for the web ports; None: they have no encryption.
+    """
+    files: dict[str, bytes] = {}
+    missing: dict[str, str] = {}
+    whole: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+        "ksck.json": lambda: _ksck(core),
+        "ops.json": lambda: _ops(core),
+        "doctor.json": lambda: _plan(core),
+    }
+    for name, read in whole.items():
+        try:
+            files[name] = _json(await read())
+        except NyalaError as err:
+            missing[name] = err.message
+    servers = await asyncio.gather(*(_server(core, a) for a in await _addresses(core, more)))
+    for address, info in servers:
+        if isinstance(info, NyalaError):
+            missing[address] = info.message
+            continue
+        folder = f"servers/{info.role}-{info.uuid}"
+        files[f"{folder}/info.json"] = _json(MessageToDict(info))
+        for file, path in PAGES.items():
+            try:
+                if not info.web_address:
+                    raise OSError("the server has no web port")
+                files[f"{folder}/{file}"] = await asyncio.to_thread(
+                    _page, info.web_address, path, tls
+                )
+            except OSError as err:
+                missing[f"{folder}/{file}"] = str(err)
+    files[MANIFEST] = _json(
+        {
+            "made_at": datetime.fromtimestamp(core.env.clock.wall_us() / 1e6, UTC).isoformat(),
+            "version": VERSION,
+            "masters": list(core.masters.known),
+            "missing": missing,
+        }
+    )
+    return files
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1, default=str).encode()
+
+
+async def _ksck(core: ClientCore) -> object:
+    return (await check(core)).as_dict()
+
+
+async def _ops(core: ClientCore) -> object:
+    answer = await core.masters.call(
+        methods.INSPECT_MASTER, pb.InspectMasterRequest(), timeout_ms=ASK_MS
+    )
+    return MessageToDict(answer)
+
+
+async def _plan(core: ClientCore) -> object:
+    plan = make_plan(await doctor_facts(core), Declared())
+    return [step.as_dict(number) for number, step in enumerate(plan, 1)]
+
+
+async def _addresses(core: ClientCore, more: tuple[str, ...]) -> list[str]:
+    """Return the public addresses of all servers that are known, each once."""
+    try:
+        listed = [s.address for s in (await core.servers()).servers]
+    except NyalaError:
+        listed = list(core.masters.known)
+    return list(dict.fromkeys([*listed, *more]))
+
+
+async def _server(core: ClientCore, address: str) -> tuple[str, Any]:
+    """Return a server's registration, or its error."""
+    try:
+        return address, await core.env.rpc.call(
+            address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=ASK_MS
+        )
+    except NyalaError as err:
+        return address, err
+
+
+def _page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
+    """Return the content of a page. A page with an error status is kept too: it has the reason.
+
+    Raises:
+        OSError: no answer.
+    """
+    url = f"{'http' if tls is None else 'https'}://{address}{path}"
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}),
+        *(() if tls is None else (urllib.request.HTTPSHandler(context=tls),)),
+    )
+    try:
+        with opener.open(url, timeout=PAGE_S) as answer:
+            return bytes(answer.read(LARGEST))
+    except urllib.error.HTTPError as err:
+        return err.read(LARGEST)

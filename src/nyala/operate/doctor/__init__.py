@@ -1,0 +1,1 @@
+"""Disaster recovery: findings, a plan of steps, and their performance."""

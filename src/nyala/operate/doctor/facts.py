@@ -1,0 +1,83 @@
+"""Facts about a cluster from which the plan of a recovery is made. Values only."""
+
+from dataclasses import dataclass
+
+from nyala.operate.survivors import ServerEndpoint, Survivor
+
+
+@dataclass(frozen=True, slots=True)
+class MasterFacts:
+    """One master.
+
+    Attributes:
+        place: uuid and address; the uuid is empty if it is not known.
+        answers: it answers, with this uuid.
+        error: the error of its FAILED catalog replica; empty: none.
+        catalog: its replica of the catalog; None: it does not answer, or has none.
+    """
+
+    place: ServerEndpoint
+    answers: bool
+    error: str = ""
+    catalog: Survivor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TServerFacts:
+    """One tablet server.
+
+    Attributes:
+        place: uuid and address.
+        answers: it has listed its replicas, under this uuid.
+        starting: it answers, and does not list its replicas yet.
+        alive: the leader master has its heartbeats.
+        other: uuid of another server that answers at its address; empty: none.
+        masters: addresses of the masters to which it reports.
+        failed: replicas of it that are FAILED: tablet and error.
+    """
+
+    place: ServerEndpoint
+    answers: bool
+    starting: bool = False
+    alive: bool = True
+    other: str = ""
+    masters: tuple[str, ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TabletFacts:
+    """One tablet of the catalog.
+
+    Attributes:
+        tablet: its id.
+        table: name of its table.
+        voters: voters of its configuration, as the catalog has it.
+        found: replicas that answer, the most up-to-date first.
+    """
+
+    tablet: str
+    table: str
+    voters: tuple[ServerEndpoint, ...]
+    found: tuple[Survivor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """The state of a cluster at one moment.
+
+    Attributes:
+        leader: address of the leader master; empty: none leads, and only `masters` is filled.
+        masters: the masters of the configuration.
+        tservers: the tablet servers that the leader master knows.
+        tablets: tablets of all tables and journals.
+        orphans: replicas whose tablet has no record in the catalog: its id, and the replica.
+        wanted: the largest number of replicas that a table wants.
+    """
+
+    leader: str
+    masters: tuple[MasterFacts, ...] = ()
+    tservers: tuple[TServerFacts, ...] = ()
+    tablets: tuple[TabletFacts, ...] = ()
+    orphans: tuple[tuple[str, Survivor], ...] = ()
+    wanted: int = 0

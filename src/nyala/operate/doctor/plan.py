@@ -1,0 +1,291 @@
+"""The plan of a recovery: a pure function of the facts, of the servers declared lost, and of new masters.
+
+It keeps nothing between two runs: a step that was performed is not in the plan that is made afterwards.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
+from nyala.operate.doctor.steps import (
+    AddMaster,
+    DataAtRisk,
+    DeleteOrphan,
+    RecoverTablet,
+    RecoveryStep,
+    RemoveMaster,
+    ReplaceLostTablet,
+    risk_of,
+)
+from nyala.operate.survivors import ServerEndpoint, Survivor, has_majority
+from nyala.raft.quorum import majority
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Statements of the operator.
+
+    Attributes:
+        lost: uuids or addresses of servers whose data are lost for good.
+        new_masters: addresses of new masters, which run.
+    """
+
+    lost: frozenset[str] = frozenset()
+    new_masters: tuple[str, ...] = ()
+
+    def is_lost(self, place: ServerEndpoint) -> bool:
+        """Return whether a server was declared lost."""
+        return place.uuid in self.lost or place.address in self.lost
+
+
+def make_plan(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
+    """Return the steps, in the order in which they are to be performed; none: nothing is to be done.
+
+    Args:
+        facts: the cluster.
+        declared: statements of the operator.
+    """
+    if not facts.leader:
+        return _without_leader(facts, declared)
+    tservers = [s for t in facts.tservers for s in _of_tserver(t, facts, declared)]
+    tablets = [s for t in facts.tablets if (s := _of_tablet(t, facts, declared))]
+    orphans = [_of_orphan(tablet, one) for tablet, one in facts.orphans]
+    return [*_of_masters(facts, declared), *tservers, *tablets, *_more_tservers(facts), *orphans]
+
+
+# ---- masters ------------------------------------------------------------------------------------------
+
+
+def _without_leader(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
+    """Return the steps for masters that have no leader: the operator performs them."""
+    left = [m for m in facts.masters if m.catalog is not None and m.catalog.healthy]
+    silent = [m for m in facts.masters if not m.answers and not declared.is_lost(m.place)]
+    steps = [_start_master(m.place) for m in silent]
+    if left:
+        found = sorted((m.catalog for m in left if m.catalog), key=lambda s: s.last, reverse=True)
+        if has_majority(found) or silent:
+            return steps or [
+                RecoveryStep("elect-master", "a majority of the masters answers, and none leads yet",
+                     "wait, and run nyala doctor again; if it lasts, see the masters' logs"),
+            ]  # fmt: skip
+        best = found[0]
+        command = (
+            f"stop the master {best.place.address}, run nyala local_replica cmeta rewrite_raft_config "
+            f"catalog {best.place.uuid} --dir ITS_DIRECTORY, start it, then nyala master add for each new one"
+        )
+        why = "the masters have lost their majority: no table can be created, and none changed"
+        return [RecoveryStep("recover-catalog", why, command, risk=risk_of(best, found))]
+    if silent:
+        return steps
+    return [
+        RecoveryStep(
+            "rebuild-catalog",
+            "no master has a catalog that can be read",
+            "nyala master unsafe_rebuild TSERVER_ADDRESS... --dir NEW_DIRECTORY --address HOST:PORT "
+            "--peer-address HOST:PORT, with the addresses of all tablet servers",
+        )
+    ]
+
+
+def _start_master(place: ServerEndpoint) -> RecoveryStep:
+    return RecoveryStep(
+        f"start-{place.uuid or place.address}",
+        f"master {place.address} does not answer",
+        f"start it with its directory; if its data are lost for good: nyala doctor --lost {place.address}",
+    )
+
+
+def _of_masters(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
+    """Return the steps for masters that are dead, FAILED, or too few."""
+    steps: list[RecoveryStep] = []
+    removed = 0
+    for master in facts.masters:
+        if master.answers and not master.error:
+            continue
+        if not master.answers and not declared.is_lost(master.place):
+            steps.append(_start_master(master.place))
+            continue
+        removed += 1
+        steps.append(_remove_master(master))
+    left = len(facts.masters) - removed
+    known = {m.place.address for m in facts.masters if m.answers and not m.error}
+    coming = [a for a in declared.new_masters if a not in known]
+    for address in coming:
+        steps.append(
+            RecoveryStep(
+                f"add-{address}",
+                f"master {address} is new: it gets a copy of the catalog, and a vote",
+                f"nyala master add {address}",
+                AddMaster(address),
+            )
+        )
+    if (left + len(coming)) % 2 == 0:
+        steps.append(_new_master(left + len(coming)))
+    return steps
+
+
+def _remove_master(master: MasterFacts) -> RecoveryStep:
+    name = master.place.uuid or master.place.address
+    why = (
+        f"is FAILED: {master.error}" if master.answers else "does not answer, and was declared lost"
+    )
+    return RecoveryStep(
+        f"remove-{name}",
+        f"master {master.place.address} {why}",
+        f"nyala master remove {name}",
+        RemoveMaster(name),
+    )
+
+
+def _new_master(masters: int) -> RecoveryStep:
+    return RecoveryStep(
+        "new-master",
+        f"{masters} masters tolerate no more failures than {masters - 1}",
+        "start a master with an empty directory (nyala master run --dir NEW_DIRECTORY --address HOST:PORT "
+        "--peer-address HOST:PORT --master-addresses ALL_MASTERS), then: nyala doctor --new-master HOST:PORT",
+    )
+
+
+# ---- tablet servers -------------------------------------------------------------------------------------
+
+
+def _of_tserver(
+    server: TServerFacts, facts: ClusterFacts, declared: Declared
+) -> Iterable[RecoveryStep]:
+    """Yield the steps for one tablet server."""
+    place = server.place
+    name = f"tablet server {place.uuid} at {place.address}"
+    if server.starting:
+        yield RecoveryStep(
+            f"wait-{place.uuid}",
+            f"{name} answers, and does not list its replicas: it is still opening them, or overloaded",
+            "wait, and run nyala doctor again; nyala cluster ksck shows when it serves",
+        )
+    elif not server.answers and not _gone(place, facts, declared):
+        without = sum(
+            any(v.uuid == place.uuid for v in t.voters) and not has_majority(t.found)
+            for t in facts.tablets
+        )
+        yield RecoveryStep(
+            f"start-{place.uuid}",
+            f"{name} does not answer; {without} tablets of which it is a voter have no majority",
+            "start it with its directory; if its data are lost for good: "
+            f"nyala doctor --lost {place.address}",
+        )
+    if server.answers and not server.alive:
+        yield RecoveryStep(
+            f"report-{place.uuid}",
+            f"{name} answers, and does not report to the leader master {facts.leader}; it reports to "
+            f"{', '.join(server.masters) or 'none'}",
+            "check the network from it to the masters, and its --master-addresses",
+        )
+    if server.failed:
+        tablet, error = server.failed[0]
+        yield RecoveryStep(
+            f"check-{place.uuid}",
+            f"{len(server.failed)} replicas on {name} are FAILED, for instance that of {tablet}: {error}",
+            f"check its disk (nyala remote_replica check {place.address}); the masters replace replicas "
+            "whose group has a majority by copies",
+        )
+
+
+def _gone(place: ServerEndpoint, facts: ClusterFacts, declared: Declared) -> bool:
+    """Return whether a server was declared lost, or another one has its address."""
+    known = next((t for t in facts.tservers if t.place.uuid == place.uuid), None)
+    return declared.is_lost(place) or (
+        known is not None and (bool(known.other) or declared.is_lost(known.place))
+    )
+
+
+def _more_tservers(facts: ClusterFacts) -> list[RecoveryStep]:
+    alive = sum(t.answers for t in facts.tservers)
+    if alive >= facts.wanted:
+        return []
+    return [
+        RecoveryStep(
+            "new-tserver",
+            f"{alive} tablet servers answer, and there are tables with {facts.wanted} replicas",
+            "start tablet servers with empty directories (nyala tserver run); the masters add replicas there",
+        )
+    ]
+
+
+# ---- tablets --------------------------------------------------------------------------------------------
+
+
+def _of_tablet(tablet: TabletFacts, facts: ClusterFacts, declared: Declared) -> RecoveryStep | None:
+    """Return the step for one tablet; None: it has a majority.
+
+    A server that answers, and does not list its replicas yet, is not lost whatever was declared.
+    """
+    if has_majority(tablet.found):
+        return None
+    answering = {t.place.uuid for t in facts.tservers if t.answers}
+    starting = {t.place.uuid for t in facts.tservers if t.starting}
+    undeclared = tuple(
+        v.address or v.uuid
+        for v in tablet.voters
+        if v.uuid not in answering and (v.uuid in starting or not _gone(v, facts, declared))
+    )
+    target = _target(tablet.found)
+    if target is not None:
+        return _recover(tablet, target, undeclared)
+    failed = [s for s in tablet.found if s.state == "FAILED"]
+    if failed:
+        return _from_files(tablet, failed)
+    return RecoveryStep(
+        f"replace-{tablet.tablet}",
+        f"table {tablet.table}, tablet {tablet.tablet}: no replica is left",
+        f"nyala tablet unsafe_replace_tablet {tablet.tablet}; restore its rows from a backup afterwards",
+        ReplaceLostTablet(tablet.tablet),
+        DataAtRisk(tablet.found),
+        undeclared,
+        discards=True,
+    )
+
+
+def _target(found: Sequence[Survivor]) -> Survivor | None:
+    """Return the most up-to-date replica that may lead: a voter with data. None: there is none."""
+    return next(
+        (s for s in found if s.healthy and s.table and s.place.uuid in s.committed.voters), None
+    )
+
+
+def _recover(tablet: TabletFacts, target: Survivor, undeclared: tuple[str, ...]) -> RecoveryStep:
+    kept = [s.place.uuid for s in tablet.found if s.healthy]
+    keep = tuple(str(m.uuid) for m in target.committed.members if m.uuid in kept)
+    voters = target.committed.voters
+    return RecoveryStep(
+        f"recover-{tablet.tablet}",
+        f"table {tablet.table}, tablet {tablet.tablet}: {sum(v in kept for v in voters)} of {len(voters)} "
+        f"voters answer, a majority is {majority(len(voters))}: it can be neither written nor read",
+        f"nyala tablet unsafe_change_config {tablet.tablet} {target.place.uuid} {' '.join(keep)}",
+        RecoverTablet(tablet.tablet, target.place, keep),
+        risk_of(target, tablet.found),
+        undeclared,
+    )
+
+
+def _from_files(tablet: TabletFacts, failed: Sequence[Survivor]) -> RecoveryStep:
+    best = failed[0]
+    return RecoveryStep(
+        f"files-{tablet.tablet}",
+        f"table {tablet.table}, tablet {tablet.tablet}: all replicas that are left are FAILED: {best.error}",
+        f"stop the tablet server {best.place.address}, run nyala local_replica unsafe_recover "
+        f"{tablet.tablet} --dir ITS_DIRECTORY --dry-run, which prints what its files have; then without "
+        "--dry-run, and start the server",
+        risk=DataAtRisk(tuple(failed)),
+    )
+
+
+def _of_orphan(tablet: str, one: Survivor) -> RecoveryStep:
+    return RecoveryStep(
+        f"orphan-{tablet}-{one.place.uuid}",
+        f"tablet server {one.place.address} has a replica of {tablet} (table {one.table or 'unknown'}), of "
+        "which the catalog has no record: the server may belong to another cluster, or the catalog is older "
+        "than the table",
+        f"nyala remote_replica delete {one.place.uuid} {tablet} --force",
+        DeleteOrphan(one.place.uuid, tablet),
+        DataAtRisk((one,)),
+        discards=True,
+    )

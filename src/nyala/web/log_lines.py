@@ -1,0 +1,46 @@
+"""Last lines of the log of this process, in memory, and their page."""
+
+import logging
+import re
+from collections import deque
+
+from nyala.web.pages import Listing
+
+KEPT = 1_000
+"""Number of records that are kept."""
+LONGEST = 4_000
+"""Characters of a record that are kept."""
+_KEY = r'-----BEGIN [A-Z ]*PRIVATE KEY-----[^"]*?(-----END [A-Z ]*PRIVATE KEY-----|(?=")|$)'
+_SECRETS = (
+    (re.compile(_KEY), "[private key]"),
+    (re.compile(r'(?i)\b(password|secret|token)(\s*[=:]\s*)[^\s"\\]+'), r"\1\2[redacted]"),
+    (re.compile(r'(\w+://[^\s:/@"]+):[^\s@/"]+@'), r"\1:[redacted]@"),
+)
+"""What is replaced, and by what. No pattern extends over a quotation mark: JSON remains JSON."""
+
+
+def redacted(text: str) -> str:
+    """Return a text without private keys, and without values after `password`, `secret` and `token`."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+class LastLines(logging.Handler):
+    """Keeps the last records of a process, formatted and redacted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
+        self._lines: deque[str] = deque(maxlen=KEPT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record. Any thread."""
+        try:
+            self._lines.append(redacted(self.format(record))[:LONGEST])
+        except Exception:  # a record that cannot be formatted must not end what logs it
+            self.handleError(record)
+
+    def page(self) -> Listing:
+        """Return the page of the records, the oldest first."""
+        return Listing("last log lines", ("line",), [(line,) for line in list(self._lines)])

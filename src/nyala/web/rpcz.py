@@ -1,0 +1,23 @@
+"""Page of the recent and the slow calls of the public port."""
+
+from nyala.web.pages import Listing
+from nyala.wire.rpc_metrics import RpcMetrics
+
+
+def rpcz_page(metrics: RpcMetrics) -> Listing:
+    """Return the page: slow calls first, then the recent ones, the latest first.
+
+    It has methods, users, sizes and times, and nothing of the content of requests.
+    """
+    recent, slow, now_us = metrics.ended()
+    rows = [
+        (what, c.method, c.code, c.user or "-", f"{c.duration_us / 1000:.1f}", str(c.request_bytes),
+         f"{(now_us - c.start_us) / 1e6:.1f}")
+        for what, calls in (("slow", slow), ("recent", recent))
+        for c in calls
+    ]  # fmt: skip
+    return Listing(
+        "recent and slow calls",
+        ("list", "method", "result", "user", "ms", "request bytes", "began s ago"),
+        rows,
+    )

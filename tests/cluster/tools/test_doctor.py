@@ -1,0 +1,109 @@
+"""`nyala doctor` on real processes: tablets without a majority, and a dead master."""
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import nyala
+from nyala.cli.main import app
+from nyala.testing import MiniCluster, layout
+from nyala.testing.forkserver import ForkServer
+from nyala.testing.layout import HOST, Layout, ServerSpec
+from tests.cluster.support.ksck import wait_equal, wait_ksck
+from tests.cluster.support.layouts import layout_of
+
+pytestmark = [pytest.mark.full, pytest.mark.row("W9")]
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+OPTIONS = {"repair_interval_ms": "100", "tserver_unresponsive_ms": "1000"}
+ROWS = 500
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[MiniCluster]:
+    """Three masters and three tablet servers."""
+    with MiniCluster(options=OPTIONS) as made:
+        yield made
+
+
+def doctor(masters, *words, status):
+    """Run the command; return the steps of its plan by name."""
+    done = CliRunner().invoke(app, ["doctor", *words, "--format", "json", "--masters", masters])
+    assert done.exit_code == status, (words, done.output, done.exception)
+    return {step["name"]: step for step in json.loads(done.stdout)["steps"]}
+
+
+def steps_of(plan, kind):
+    return sorted(name for name in plan if name.startswith(f"{kind}-"))
+
+
+def test_plan_restores_tablets_of_which_two_of_three_servers_lost_their_data(cluster):
+    with cluster.connect() as client:
+        parts = nyala.Partition(hash=[nyala.Hash(["k"], 2)])
+        table = client.create_table("kept", SCHEMA, ["k"], parts)
+        table.upsert([{"k": k, "v": k} for k in range(ROWS)]).raise_for_errors()
+        wait_equal(cluster)  # the survivor has every acknowledged row
+    masters = cluster.masters
+    for name in ("tserver-1", "tserver-2"):
+        cluster.kill(name)
+        shutil.rmtree(cluster.data_dir(name))
+    first = doctor(masters, status=1)
+    recover = steps_of(first, "recover")
+    assert len(recover) == 2
+    lost = [cluster.address(n) for n in ("tserver-1", "tserver-2")]
+    for name in recover:
+        assert sorted(first[name]["declare_lost"]) == sorted(lost)
+        assert first[name]["data_at_risk"]["acknowledged_entries_may_be_lost"]
+        assert first[name]["data_at_risk"]["known_lost"] is None
+        doctor_refuses(masters, name)
+    declared = [word for a in lost for word in ("--lost", a)]
+    doctor(masters, *declared, "--do", recover[0], "--yes", status=0)
+    assert steps_of(doctor(masters, *declared, status=1), "recover") == recover[1:]
+    doctor(masters, *declared, "--yes", status=0)
+    with cluster.connect() as client:
+        table = client.table("kept")
+        assert table.count() == ROWS
+        table.upsert([{"k": ROWS, "v": 0}]).raise_for_errors()
+    for name in ("tserver-1", "tserver-2"):
+        cluster.start(name)  # with an empty directory: a new server
+    wait_ksck(cluster)  # the masters add the missing replicas
+    assert doctor(masters, status=0) == {}
+
+
+def doctor_refuses(masters, name):
+    """Check that a step is not performed as long as lost servers are not declared lost."""
+    done = CliRunner().invoke(app, ["doctor", "--do", name, "--yes", "--masters", masters])
+    assert done.exit_code == 2, done.output
+    assert "is safe only if servers that do not answer are lost for good" in done.stderr
+
+
+def test_dead_master_is_replaced_step_by_step(cluster):
+    dead = next(n for n in ("master-1", "master-2") if n != cluster.leader_master())
+    cluster.kill(dead)
+    shutil.rmtree(cluster.data_dir(dead))
+    address, masters = cluster.address(dead), cluster.masters
+    (start,) = steps_of(doctor(masters, status=1), "start")
+    plan = doctor(masters, "--lost", address, "--yes", status=0)
+    assert f"remove-{start.removeprefix('start-')}" in plan
+    assert list(doctor(masters, status=1)) == ["new-master"]
+    with ForkServer(bound=True) as parent:
+        new = started_master(cluster, parent)
+        assert list(doctor(masters, "--new-master", new, "--yes", status=0)) == [f"add-{new}"]
+        assert doctor(masters, "--new-master", new, status=0) == {}
+        with cluster.connect() as client:
+            assert {s.address for s in client.servers() if s.role == "master"} - {new} == {
+                a for a in masters.split(",") if a != address
+            }
+
+
+def started_master(cluster, parent):
+    """Start a master with an empty directory; return its address."""
+    leader = layout_of(cluster).server(cluster.leader_master())
+    ports = [f"{HOST}:{p}" for p in layout.free_ports(3)]
+    spec = ServerSpec("master-9", "master", f"{cluster.dir}/master-9", *ports)
+    parent.start(Layout(cluster.dir, (leader, spec), layout_of(cluster).options), [spec])
+    return spec.address

@@ -1,0 +1,64 @@
+"""Last log lines and options of a process, as pages and as JSON; secrets are replaced."""
+
+import json
+import logging
+
+import pytest
+
+from nyala.common.options import Options
+from nyala.web.log_lines import KEPT, LastLines, redacted
+from nyala.web.options_page import options_page
+
+pytestmark = pytest.mark.row("A13")
+
+
+@pytest.fixture
+def lines():
+    """Lines of a logger of this test."""
+    logger, handler = logging.getLogger("nyala.test_log_lines"), LastLines()
+    logger.addHandler(handler)
+    yield logger, handler
+    logger.removeHandler(handler)
+
+
+def test_last_records_are_kept_the_oldest_first(lines):
+    logger, handler = lines
+    for number in range(KEPT + 5):
+        logger.warning("record %d", number)
+    rows = handler.page().rows
+    assert len(rows) == KEPT
+    assert rows[0][0].endswith("W nyala.test_log_lines: record 5")
+    assert rows[-1][0].endswith(f"record {KEPT + 4}")
+
+
+SECRETS = [
+    ("login with password=hunter2 failed", "login with password=[redacted] failed"),
+    ("Token: abc.def-1 is used", "Token: [redacted] is used"),
+    ("at https://user:hunter2@host/x", "at https://user:[redacted]@host/x"),
+    ("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\nrest", "[private key]\nrest"),
+    ("-----BEGIN PRIVATE KEY-----\nAAAA", "[private key]"),
+    ("the tokens of 3 tablets", "the tokens of 3 tablets"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), SECRETS)
+def test_secrets_are_replaced(lines, text, expected):
+    logger, handler = lines
+    assert redacted(text) == expected
+    logger.error("%s", text)
+    assert handler.page().rows[0][0].endswith(expected)
+
+
+@pytest.mark.parametrize(("text", "expected"), SECRETS)
+def test_redacted_json_remains_json(text, expected):
+    found = json.loads(redacted(json.dumps({"rows": [{"line": text}], "after": 1})))
+    assert found["after"] == 1
+    assert "hunter2" not in str(found)
+    assert "AAAA" not in str(found)
+
+
+def test_options_that_differ_from_their_defaults_are_first():
+    rows = options_page(Options(flush_bytes=1_000_000)).rows
+    assert rows[0][::3] == ("flush_bytes", "yes")
+    assert rows[0][1] == "1000000"
+    assert {row[3] for row in rows[1:]} == {"no"}
