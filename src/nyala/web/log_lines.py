@@ -16,7 +16,7 @@ _SECRETS = (
     (re.compile(r'(?i)\b(password|secret|token)(\s*[=:]\s*)[^\s"\\]+'), r"\1\2[redacted]"),
     (re.compile(r'(\w+://[^\s:/@"]+):[^\s@/"]+@'), r"\1:[redacted]@"),
 )
-"""What is replaced, and by what. No pattern extends over a quotation mark: JSON remains JSON."""
+"""Patterns of secrets, and the replacement of each. None extends over a quotation mark: JSON remains JSON."""
 
 
 def redacted(text: str) -> str:

@@ -47,7 +47,13 @@ class ServerReports:
         self._term, self._since_us = 0, 0
 
     def record(self, term: Term, uuid: str, report: Report) -> None:
-        """Record a report; those of earlier terms are forgotten, and the oldest of too many."""
+        """Record a report; those of earlier terms are forgotten, and the oldest of too many.
+
+        Args:
+            term: of the leader.
+            uuid: of the server.
+            report: what it reports.
+        """
         now_us = self._clock.monotonic_us()
         if term.memory.term != self._term:
             self._term, self._since_us, self._reports = term.memory.term, now_us, {}
