@@ -378,12 +378,12 @@ def run(
         Blocked: code of a running server called the disk from its loop; the message has the stack.
         BaseException: the first unhandled exception, or the first unexpected one that the product logged.
     """
+    loop = SimLoop(max_time_s, max_events)
+    loop.trace.recorder = recorder
     collecting = gc.isenabled()
     gc.collect()
     gc.freeze()  # exclude present objects, mostly modules, from the next run's collection
     gc.disable()  # collections at other times would close generators at other times
-    loop = SimLoop(max_time_s, max_events)  # not frozen, or this run's world would never be freed
-    loop.trace.recorder = recorder
     try:
         with swallowed(functools.partial(_fail, loop)):
             result = loop.run_until_complete(main(loop))
