@@ -37,7 +37,7 @@ class Core:
         clock = HybridClock(env.clock)
         self.bulk = Batcher(env, self.requests, clock, BatchLimits())
 
-    async def reach(self, _timeout_ms: int) -> None:
+    async def reach(self, _timeout_ms: int, _slow: object = None) -> None:
         """Return the table's definition in place of a master."""
 
     async def begin(self, table: Any, op: int, *, all_or_nothing: bool, timeout_ms: int) -> Any:
