@@ -156,8 +156,8 @@ def test_rebuilt_catalog_keeps_revocations_and_all_or_nothing_of_each_transactio
     transfers.join()
     check_transfers(cluster, transfers)
     refused = run(cluster, "table", "list", env=ann.variables)
-    assert (refused.returncode != 0, "was revoked" in refused.stderr) == (True, True), refused
-    assert "name-ann" in run(cluster, "cert", "revoked").stdout
+    assert (refused.returncode != 0, "revoked" in refused.stderr) == (True, True), refused
+    assert "ann" in run(cluster, "cert", "revoked").stdout
     with cluster.connect() as client:
         assert client.tables() == ["altered", "left", "recallable", "right"]
         client.table("altered").upsert([{"k": 1, "w": 1}]).raise_for_errors()
@@ -175,7 +175,10 @@ def test_rebuild_that_is_killed_or_lacks_a_server_is_repeated_and_the_server_ret
         [sys.executable, "-m", "nyala", *words_of(cluster, tservers, "--yes", "--force")],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    wait_until(lambda: directory.exists() or begun.poll() is not None, "it writes", poll_s=0.001)
+    wait_until(
+        lambda: (directory.exists() and any(directory.iterdir())) or begun.poll() is not None,
+        "it writes", poll_s=0.001,
+    )  # fmt: skip
     begun.kill()
     begun.wait()
     again = run(cluster, *words_of(cluster, tservers, "--yes", "--force"))

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
-TERM = (1 << 63) - 1
+TERM = 1 << 40
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False)])
 
 
