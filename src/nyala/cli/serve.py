@@ -37,7 +37,7 @@ from nyala.security.tables.grants import TableRef
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from nyala.web.access import CheckPassword
-from nyala.web.log_lines import LastLines
+from nyala.web.log_lines import FORMAT, LastLines
 from nyala.web.options_page import options_page
 from nyala.web.pages import Listing
 from nyala.web.rpcz import rpcz_page
@@ -168,9 +168,7 @@ def _run(
     directory: str,
     keys: Keyring | None = None,
 ) -> int:
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, format=FORMAT)
     logging.getLogger().addHandler(LINES)
     os.umask(PRIVATE)
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -78,15 +78,11 @@ def _config(config: Any) -> str:
 
 async def _endpoints(env: "Env", masters: str) -> "list[ServerEndpoint]":
     """Return all tablet servers known to the masters."""
-    from nyala.client.cluster.masters import parse_addresses
-    from nyala.client.core import ClientCore, ClientOptions
+    from nyala.operate.run import client_of
     from nyala.operate.survivors import ServerEndpoint
 
-    core = ClientCore(env, parse_addresses(masters), ClientOptions(timeout_ms=15_000))
-    try:
+    async with client_of(env, masters) as core:
         listed = await core.servers()
-    finally:
-        await core.close()
     return [ServerEndpoint(s.uuid, s.address) for s in listed.servers if s.role == "tserver"]
 
 
@@ -158,10 +154,10 @@ def _print_plan(todo: "UnsafeConfigPlan") -> None:
 
 
 def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: Format) -> None:
-    from nyala.operate.unsafe_config import known_lost
+    from nyala.operate.survivors import known_lost
 
     last = todo.target.last if outcome is None else outcome.last
-    lost = None if outcome is not None and not outcome.changed else known_lost(todo, last)
+    lost = None if outcome is not None and not outcome.changed else known_lost(todo.known, last)
     if format is Format.JSON:
         facts = {
             "tablet": todo.tablet, "server": todo.target.place.uuid, "keep": list(todo.keep),

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -71,6 +71,24 @@ def _warnings_as_lines() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@asynccontextmanager
+async def client_of(env: "Env", masters: str) -> "AsyncIterator[ClientCore]":
+    """Yield a client of a cluster whose masters may be down: it calls none by itself.
+
+    Args:
+        env: of `run_alone`.
+        masters: addresses of masters.
+    """
+    from nyala.client.cluster.masters import parse_addresses
+    from nyala.client.core import ClientCore, ClientOptions
+
+    core = ClientCore(env, parse_addresses(masters), ClientOptions(timeout_ms=TIMEOUT_MS))
+    try:
+        yield core
+    finally:
+        await core.close()
 
 
 def connected(masters: str, work: "Callable[[ClientCore], Coroutine[Any, Any, T]]") -> T:

@@ -131,6 +131,21 @@ def _fitness(one: Survivor) -> tuple[bool, OpId, int, str]:
     return (one.healthy, one.last, one.commit, one.place.uuid)
 
 
+def highest_known(healthy: Iterable[Survivor]) -> int:
+    """Return the highest index of an entry of which one of some survivors, which run, knows."""
+    return max(max(s.known_commit, s.last.index) for s in healthy)
+
+
+def known_lost(known: int, last: OpId) -> tuple[int, int] | None:
+    """Return the first and the last index of the entries that are known and lost; None: there are none.
+
+    Args:
+        known: `highest_known` of the group.
+        last: op id of the last entry that is kept.
+    """
+    return (last.index + 1, known) if known > last.index else None
+
+
 def has_majority(found: Sequence[Survivor]) -> bool:
     """Return whether the survivors are a majority of the newest active configuration among them."""
     if not found:

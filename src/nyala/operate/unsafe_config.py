@@ -11,6 +11,7 @@ from nyala.operate.survivors import (
     ServerEndpoint,
     Survivor,
     has_majority,
+    highest_known,
     of_tablets,
     replicas,
 )
@@ -101,7 +102,7 @@ async def plan(
         removed=tuple(sorted({*members} - {*keep})),
         cluster=info.cluster_id,
         term=max(s.term for s in healthy) + TERM_GAP,
-        known=max(max(s.known_commit, s.last.index) for s in healthy),
+        known=highest_known(healthy),
         risks=tuple(_risks(survivor, healthy, keep)),
     )
 
@@ -180,8 +181,3 @@ async def execute(env: Env, todo: UnsafeConfigPlan) -> Outcome:
         await env.tasks.sleep_ms(POLL_MS)
     last = OpId(answer.last_term, answer.last_index)
     return Outcome(answer.changed, last, now.committed.id, now.role)
-
-
-def known_lost(todo: UnsafeConfigPlan, last: OpId) -> tuple[int, int] | None:
-    """Return the first and the last index known to be lost; None: none is known."""
-    return (last.index + 1, todo.known) if todo.known > last.index else None

@@ -6,6 +6,8 @@ from collections import deque
 
 from nyala.web.pages import Listing
 
+FORMAT = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
+"""Format of the log of every process."""
 KEPT = 1_000
 """Number of records that are kept."""
 LONGEST = 4_000
@@ -31,7 +33,7 @@ class LastLines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
+        self.setFormatter(logging.Formatter(FORMAT))
         self._lines: deque[str] = deque(maxlen=KEPT)
 
     def emit(self, record: logging.LogRecord) -> None:

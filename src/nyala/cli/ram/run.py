@@ -90,11 +90,10 @@ def _run(settings: RamSettings, make: Make) -> int:
 
     from nyala.cli.servers import prepare_imports
     from nyala.common.errors import NyalaError
+    from nyala.web.log_lines import FORMAT
 
     prepare_imports()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, format=FORMAT)
     try:
         uvloop.run(_serve(settings, make))
     except NyalaError as err:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from nyala.operate.doctor.plan import Declared
     from nyala.operate.doctor.steps import RecoveryStep
 
-TIMEOUT_MS = 15_000
 COLUMNS = (
     "number", "name", "finding", "command", "performed_by", "declare_lost", "discards_rows",
     "data_at_risk",
@@ -67,19 +66,13 @@ def doctor(
     the steps, or after an interruption: the plan has what is left.
     """
     from nyala.operate.doctor.plan import Declared
-    from nyala.operate.run import run_alone
+    from nyala.operate.run import client_of, run_alone
 
     declared = Declared(frozenset(lost or ()), tuple(new_master or ()))
 
     async def work(env: "Env") -> int:
-        from nyala.client.cluster.masters import parse_addresses
-        from nyala.client.core import ClientCore, ClientOptions
-
-        core = ClientCore(env, parse_addresses(masters), ClientOptions(timeout_ms=TIMEOUT_MS))
-        try:
+        async with client_of(env, masters) as core:
             return await _run(core, declared, tuple(do or ()), yes, format)
-        finally:
-            await core.close()
 
     left = run_alone(work, masters)
     if left:

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from nyala.env.env import Env
 
 app = typer.Typer(no_args_is_help=True, help="Bundles of the state of a cluster.")
-TIMEOUT_MS = 15_000
 LINES = 5
 """Warnings that are printed of each server."""
 
@@ -38,24 +37,19 @@ def bundle(
 
     It has no rows, and no keys, passwords or tokens. It has names of tables, addresses and uuids.
     """
+    import json
+
     from nyala.operate.diagnose.bundle import write
     from nyala.operate.diagnose.collect import MANIFEST, collect
-    from nyala.operate.run import run_alone
+    from nyala.operate.run import client_of, run_alone
 
     async def work(env: "Env") -> dict[str, bytes]:
-        from nyala.client.cluster.masters import parse_addresses
-        from nyala.client.core import ClientCore, ClientOptions
         from nyala.client.credentials import credentials_for
 
         credentials = credentials_for(masters)
         tls = None if credentials is None else credentials.client_context()
-        core = ClientCore(env, parse_addresses(masters), ClientOptions(timeout_ms=TIMEOUT_MS))
-        try:
+        async with client_of(env, masters) as core:
             return await collect(core, tuple(server or ()), tls)
-        finally:
-            await core.close()
-
-    import json
 
     files = run_alone(work, masters)
     write(output, files)

@@ -70,13 +70,14 @@ class ServerReports:
     def fresh(self, term: Term) -> dict[str, Report]:
         """Return the reports of servers that are alive, by uuid."""
         oldest_us = self._clock.monotonic_us() - FRESH_US
-        known = self._reports if self._term == term.memory.term else {}
-        return {u: report for u, (report, at_us) in known.items() if at_us >= oldest_us}
+        return {u: report for u, (report, at_us) in self._of(term).items() if at_us >= oldest_us}
 
     def last(self, term: Term) -> dict[str, Report]:
         """Return the last report of each server in a term, by uuid."""
-        known = self._reports if self._term == term.memory.term else {}
-        return {u: report for u, (report, _) in known.items()}
+        return {u: report for u, (report, _) in self._of(term).items()}
+
+    def _of(self, term: Term) -> dict[str, tuple[Report, int]]:
+        return self._reports if self._term == term.memory.term else {}
 
 
 class AuthoritiesService:

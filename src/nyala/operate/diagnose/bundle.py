@@ -29,7 +29,7 @@ def write(path: str, files: Mapping[str, bytes]) -> None:
             for name, content in sorted(files.items()):
                 archive.writestr(name, redacted(content.decode("utf-8", "replace")))
     except FileExistsError:
-        raise AlreadyPresent(f"{path} exists; name a new file with --output") from None
+        raise AlreadyPresent(f"{path} exists; name a new file") from None
 
 
 @dataclass(frozen=True, slots=True)

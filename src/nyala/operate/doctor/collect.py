@@ -41,7 +41,11 @@ async def collect(core: ClientCore) -> ClusterFacts:
     return ClusterFacts(
         next((s.address for s in masters if s.leader), ""),
         tuple(await asyncio.gather(*(_master(core, m.uuid, m.address) for m in masters))),
-        tuple([await _tserver(core, *one) for one in zip(tservers, listings, strict=True)]),
+        tuple(
+            await asyncio.gather(
+                *(_tserver(core, *one) for one in zip(tservers, listings, strict=True))
+            )
+        ),
         tuple(tablets),
         await _orphans(core, found, {t.tablet for t in tablets}),
         max((t.replicas for t in tables), default=0),

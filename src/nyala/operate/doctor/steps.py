@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nyala.common.ids import OpId
-from nyala.operate.survivors import ServerEndpoint, Survivor
+from nyala.operate.survivors import ServerEndpoint, Survivor, highest_known, known_lost
 from nyala.raft.quorum import majority
 
 
@@ -114,12 +114,11 @@ def risk_of(target: Survivor, found: Sequence[Survivor]) -> DataAtRisk:
         found: replicas that answer.
     """
     healthy = {s.place.uuid: s for s in found if s.healthy}
-    known = max(max(s.known_commit, s.last.index) for s in healthy.values())
     bounded = target.last == max(s.last for s in healthy.values()) and all(
         sum(u not in healthy for u in config.voters) < majority(len(config.voters))
         for config in (target.committed, target.active)
     )
-    lost = (target.last.index + 1, known) if known > target.last.index else None
+    lost = known_lost(highest_known(healthy.values()), target.last)
     return DataAtRisk(tuple(found), target.last, lost, bounded)
 
 

@@ -8,8 +8,8 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotFound, Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.env import Env, system_env
-from nyala.operate.survivors import ServerEndpoint, Survivor, has_majority, of_tablets
-from nyala.operate.unsafe_config import UnsafeConfigPlan, known_lost, plan
+from nyala.operate.survivors import ServerEndpoint, Survivor, has_majority, known_lost, of_tablets
+from nyala.operate.unsafe_config import UnsafeConfigPlan, plan
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.wire import convert, methods
@@ -110,9 +110,9 @@ def test_known_lost_entries_are_those_others_have_or_were_sent():
     todo = planned(found, 1, 1)
     assert "has a longer log, up to 4.95; this one's ends at 3.90" in todo.risks[0]
     assert (todo.term, todo.removed) == (4 + TERM_GAP, (U[2], U[3], U[4], U[5]))
-    assert known_lost(todo, OpId(3, 90)) == (91, 97)
+    assert known_lost(todo.known, OpId(3, 90)) == (91, 97)
     assert planned(found, 2, 1, 2).risks == ()
-    assert known_lost(planned(found, 2, 1, 2), OpId(4, 95)) == (96, 97)
+    assert known_lost(planned(found, 2, 1, 2).known, OpId(4, 95)) == (96, 97)
 
 
 def test_ineligible_survivor_is_refused():

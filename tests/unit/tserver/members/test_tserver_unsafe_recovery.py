@@ -6,8 +6,8 @@ The checkers of the simulator run as well: no committed entry is lost if the sur
 import pytest
 
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
-from nyala.operate.survivors import ServerEndpoint, has_majority, of_tablets
-from nyala.operate.unsafe_config import execute, known_lost, plan
+from nyala.operate.survivors import ServerEndpoint, has_majority, known_lost, of_tablets
+from nyala.operate.unsafe_config import execute, plan
 from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -76,7 +76,7 @@ def test_unsafe_recovery_lets_survivor_continue_and_ignores_returning_members():
         assert set(todo.removed) == {group.uuid(leader), group.uuid(second)}
         outcome = await group.on(execute, group.core.env, todo)
         assert (outcome.changed, outcome.last) == (True, one.last)
-        assert known_lost(todo, outcome.last) is None
+        assert known_lost(todo.known, outcome.last) is None
         again = await planned(group, last, last)
         assert again.done
         assert not (await group.on(execute, group.core.env, again)).changed
