@@ -14,6 +14,7 @@ tests leave are killed, and the tier has failed. The last lines name the failed 
 import argparse
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -120,6 +121,9 @@ class Result:
 
     Attributes:
         good: nothing failed, or only what passed when it was run once more.
+        seconds: time that it took.
+        cpu_s: time of the processors that its commands took, and what they started and waited for: if it is
+            no higher than before, a tier that took longer was held up by the machine.
         seen: what its tests came to.
         flaky: tests that failed and then passed, with the first line of the error.
         other: commands without tests that failed, processes that were left, time that was over.
@@ -127,6 +131,7 @@ class Result:
 
     good: bool = True
     seconds: float = 0.0
+    cpu_s: float = 0.0
     seen: Seen = field(default_factory=Seen)
     flaky: dict[str, str] = field(default_factory=dict)
     other: list[str] = field(default_factory=list)
@@ -140,7 +145,7 @@ def run(tier: Tier, slower: float, *, full: bool) -> Result:
         slower: factor of the deadlines of its tests.
         full: all its tests, not only those of the gate.
     """
-    started, result = time.monotonic(), Result()
+    started, cpu, result = time.monotonic(), _cpu_of_children(), Result()
     commands = [_selected(command, full) for command in tier.commands_on(slower)]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
@@ -161,8 +166,13 @@ def run(tier: Tier, slower: float, *, full: bool) -> Result:
         failed = list(result.seen.failed)
         if tier.servers and failed and not result.other and len(failed) <= MOST_AGAIN:
             _run_again(tier, result, environ, Path(folder, "again"))
-    result.seconds = time.monotonic() - started
+    result.seconds, result.cpu_s = time.monotonic() - started, _cpu_of_children() - cpu
     return result
+
+
+def _cpu_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _selected(command: tuple[str, ...], full: bool) -> tuple[str, ...]:
@@ -288,12 +298,13 @@ def run_all(tiers: Sequence[Tier], slower: float, *, full: bool) -> Iterator[tup
 
 def tell(rows: Sequence[tuple[Tier, Result]]) -> list[str]:
     """Return the last lines of a run: the tiers, its slowest tests, flaky ones, and why it failed."""
-    lines = ["", "tier      result   seconds   budget   tests"]
+    lines = ["", "tier      result   seconds   budget      CPU   tests"]
     for tier, result in rows:
         tests = len(result.seen.passed) + len(result.seen.failed)
         word = ("passed" if tests else "no tests") if result.good else "FAILED"
         lines.append(
-            f"{tier.name:<9} {word:<8} {result.seconds:>7.0f} {tier.budget_s:>8} {tests:>7}"
+            f"{tier.name:<9} {word:<8} {result.seconds:>7.0f} {tier.budget_s:>8}"
+            f" {result.cpu_s:>8.0f} {tests:>7}"
         )
     slow = sorted(((s, t) for _, r in rows for t, s in r.seen.seconds.items()), reverse=True)[:10]
     lines += ["", "slowest tests", *(f"{seconds:>7.1f} s  {test}" for seconds, test in slow), ""]
