@@ -224,7 +224,8 @@ class GroupWatch:
                 f"{self._name}: {name} counts {op} as durable; its disk holds "
                 f"{kept.terms.get(op.index, 'no entry')}.{op.index}, the last is {kept.last}"
             )
-            self._terms[name] = kept.term
+            # A replaced server that returns has the member's UUID, and not its disk.
+            self._terms[name] = min(kept.term, core.term)
 
     def put_back(self, name: str, uuid: str, acknowledged: tuple[int, int]) -> None:
         """Handle the replacement of a member's disk by an older image, before it is replaced.
