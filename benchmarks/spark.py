@@ -21,6 +21,7 @@ from benchmarks import kudu_cluster, spark_kudu
 from benchmarks.report import Report
 from benchmarks.spark_stub import StubSource
 from benchmarks.wide import SCHEMA, rows
+from nyala.spark.jobs import backup
 from nyala.spark.session import spark_session
 from nyala.testing import MiniCluster
 
@@ -125,6 +126,18 @@ def _add_writes(
     return spark_s
 
 
+def _add_backup(report: Report, spark: SparkSession, masters: str, count: int, folder: str) -> None:
+    """Add full backups of the rows, beside Spark's own copy of them from Parquet to Parquet."""
+    frame = spark.read.parquet(f"{folder}/wide")
+    ours, theirs = _in_turn(
+        lambda: backup(spark, ["wide"], f"{folder}/backup", masters=masters, full=True),
+        lambda: frame.write.mode("overwrite").parquet(f"{folder}/copy"),
+    )
+    report.add("backup, Spark alone from Parquet to Parquet", count / theirs, "rows/s")
+    report.add("backup, nyala", count / ours, "rows/s")
+    report.add("backup, time of nyala to Spark alone", ours / theirs, "times", at_most=2.0)
+
+
 def _add_kudu(report: Report, ours: dict[str, float], count: int, folder: str) -> None:
     found = kudu_cluster.programs()
     if found is None:
@@ -170,6 +183,7 @@ def _add_nyala(report: Report, count: int, folder: str) -> dict[str, float]:
             ours = _add_reads(report, spark, count)
             _add_empty(report, spark, folder)
             ours["upsert"] = _add_writes(report, spark, table, count, folder)
+            _add_backup(report, spark, cluster.masters, count, folder)
         finally:
             spark.stop()
     return ours
