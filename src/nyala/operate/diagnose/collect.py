@@ -75,7 +75,7 @@ async def collect(
                 if not info.web_address:
                     raise OSError("the server has no web port")
                 files[f"{folder}/{file}"] = await asyncio.to_thread(
-                    _page, info.web_address, path, tls
+                    read_page, info.web_address, path, tls
                 )
             except OSError as err:
                 missing[f"{folder}/{file}"] = str(err) or repr(err)
@@ -134,7 +134,7 @@ async def _server(core: ClientCore, address: str) -> Any:
         return err
 
 
-def _page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
+def read_page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
     """Return the content of a page. A text with an error status is kept too: it has the reason.
 
     Raises:
