@@ -111,16 +111,10 @@ async def list_replicas(
     Raises:
         NyalaError: it does not list them, for instance because it is still opening them.
     """
-    named = (
-        tablets if len(tablets) == 1 else ()
-    )  # a server that lacks one of several refuses them all
+    # A server that lacks one of several named replicas refuses them all.
+    request = pb.ListTabletsRequest(tablet_ids=tablets if len(tablets) == 1 else ())
     try:
-        answer = await env.rpc.call(
-            place.address,
-            methods.LIST_TABLETS,
-            pb.ListTabletsRequest(tablet_ids=named),
-            timeout_ms=ASK_MS,
-        )
+        answer = await env.rpc.call(place.address, methods.LIST_TABLETS, request, timeout_ms=ASK_MS)
     except NotFound:
         return {}
     found = {t.report.tablet_id: survivor(place, t) for t in answer.tablets}
