@@ -67,9 +67,9 @@ def test_healthy_cluster_has_an_empty_plan():
 def test_servers_that_may_return_are_to_be_started_and_nothing_unsafe_is_ready():
     steps = plan(facts([survivor(1)], dead=(2, 3)))
     recover = steps[2]
-    assert names(steps) == [
-        f"start-{U[2]}", f"start-{U[3]}", f"recover-{TABLET}", "new-tserver",
-    ]  # fmt: skip
+    assert names(steps) == [f"start-{U[2]}", f"start-{U[3]}", f"recover-{TABLET}"]
+    declared = plan(facts([survivor(1)], dead=(2, 3)), "s:2", "s:3")
+    assert names(declared) == [f"recover-{TABLET}", "new-tserver"]
     assert (recover.ready, recover.undeclared) == (False, ("s:2", "s:3"))
     assert "1 tablets of which it is a voter have no majority" in steps[0].finding
     with pytest.raises(InvalidArgument, match="--lost s:2 --lost s:3"):

@@ -50,7 +50,8 @@ def make_plan(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     tservers = [s for t in facts.tservers for s in _of_tserver(t, facts, declared)]
     tablets = [s for t in facts.tablets if (s := _of_tablet(t, facts, declared))]
     orphans = [_of_orphan(tablet, one) for tablet, one in facts.orphans]
-    return [*_of_masters(facts, declared), *tservers, *tablets, *_more_tservers(facts), *orphans]
+    more = _more_tservers(facts, declared)
+    return [*_of_masters(facts, declared), *tservers, *tablets, *more, *orphans]
 
 
 def remarks(facts: ClusterFacts, declared: Declared) -> list[str]:
@@ -248,14 +249,19 @@ def _start_tserver(server: TServerFacts, name: str, without: int) -> RecoverySte
     )
 
 
-def _more_tservers(facts: ClusterFacts) -> list[RecoveryStep]:
-    alive = sum(t.answers for t in facts.tservers)
-    if alive >= facts.wanted:
+def _more_tservers(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
+    """Return the step for too few tablet servers; one that may return is started, not replaced."""
+    answer = sum(t.answers for t in facts.tservers)
+    return_too = sum(
+        not t.answers and not t.other and (t.starting or t.alive or not declared.is_lost(t.place))
+        for t in facts.tservers
+    )
+    if answer + return_too >= facts.wanted:
         return []
     return [
         RecoveryStep(
             "new-tserver",
-            f"{alive} tablet servers answer, and there are tables with {facts.wanted} replicas",
+            f"{answer} tablet servers answer, and there are tables with {facts.wanted} replicas",
             "start tablet servers with empty directories (nyala tserver run); the masters add replicas there",
         )
     ]
