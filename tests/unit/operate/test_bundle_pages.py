@@ -34,7 +34,10 @@ def server(answer: bytes) -> Iterator[str]:
     thread.join()
 
 
-FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno reader"
+FORBIDDEN = (
+    b"HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain\r\nContent-Length: 9\r\n\r\nno reader"
+)
+LOGIN = b"HTTP/1.1 401 Unauthorized\r\nContent-Type: text/html\r\n\r\n<html>log in"
 STARTING = b"HTTP/1.1 503 Unavailable\r\nContent-Length: 8\r\n\r\nstarting"
 
 
@@ -43,7 +46,13 @@ def test_json_that_is_refused_is_missing_with_the_reason():
         read_page(address, "/log?format=json", None)
 
 
-def test_text_with_an_error_status_is_kept():
+@pytest.mark.parametrize("path", ["/metrics", "/log?format=json"])
+def test_page_that_asks_for_a_login_is_missing(path):
+    with server(LOGIN) as address, pytest.raises(OSError, match=r"^status 401: Unauthorized$"):
+        read_page(address, path, None)
+
+
+def test_text_with_the_reason_for_an_error_status_is_kept():
     with server(STARTING) as address:
         assert read_page(address, "/healthz", None) == b"starting"
 

@@ -78,7 +78,9 @@ def test_servers_that_may_return_are_to_be_started_and_nothing_unsafe_is_ready()
 
 
 def test_server_that_does_not_list_its_replicas_yet_counts_as_one_that_may_return():
-    tservers = tuple(TServerFacts(place(n), answers=n == 1, starting=n > 1) for n in (1, 2, 3))
+    tservers = tuple(
+        TServerFacts(place(n), answers=n == 1, starting=n > 1, alive=n == 1) for n in (1, 2, 3)
+    )
     steps = plan(facts([survivor(1)], tservers=tservers))
     assert names(steps)[:3] == [f"wait-{U[2]}", f"wait-{U[3]}", f"recover-{TABLET}"]
     assert chosen(steps, ()) == []

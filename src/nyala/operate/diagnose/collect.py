@@ -135,7 +135,7 @@ async def _server(core: ClientCore, address: str) -> Any:
 
 
 def read_page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
-    """Return the content of a page. A text with an error status is kept too: it has the reason.
+    """Return the content of a page. A text with status 503 is kept too: it has the reason.
 
     Raises:
         OSError: no answer, an incomplete one, an error instead of JSON, or more than `LARGEST` bytes.
@@ -151,9 +151,11 @@ def read_page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
     except urllib.error.HTTPError as err:
         with err:
             text = _content(err)
-        if "format=json" in path:
-            raise OSError(f"status {err.code}: {text[:300].decode(errors='replace')}") from None
-        return text
+        if err.code == 503 and "format=json" not in path:
+            return text
+        plain = err.headers.get_content_type() == "text/plain"
+        reason = " ".join(text[:300].decode(errors="replace").split()) if plain else err.reason
+        raise OSError(f"status {err.code}: {reason}") from None
     except (http.client.HTTPException, ValueError) as err:
         raise OSError(f"the answer is not of a web server: {err!r}") from err
 
