@@ -43,7 +43,8 @@ class LastLines(logging.Handler):
         """Keep a record. Any thread."""
         try:
             text = self.format(record)[: 2 * LONGEST]  # a secret that is cut off at its end is none
-            self._lines.append(redacted(text)[:LONGEST])
+            text = redacted(text)[:LONGEST]
+            self._lines.append(text.encode(errors="backslashreplace").decode())
         except Exception:  # a record that cannot be formatted must not end what logs it
             self.handleError(record)
 

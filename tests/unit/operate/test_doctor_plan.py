@@ -221,6 +221,15 @@ def test_tablet_without_any_replica_is_replaced_only_if_the_step_is_named():
     assert waiting.undeclared == ("s:3",), "a server that may return may have the rows"
 
 
+def test_journal_of_which_nothing_is_left_is_replaced_by_the_operator_who_forces_it():
+    (tablet,) = facts([]).tablets
+    (step,) = plan(facts([], tablets=(replace(tablet, kind="journal"),)))
+    assert step.finding == f"journal metrics, tablet {TABLET}: no replica is left"
+    assert f"unsafe_replace_tablet {TABLET} --force" in step.command
+    with pytest.raises(InvalidArgument, match="is for the operator"):
+        chosen([step], (step.name,))
+
+
 def test_orphan_is_deleted_only_if_the_step_is_named():
     healthy = [survivor(1), survivor(2), survivor(3)]
     steps = plan(facts(healthy, orphans=(("b" * 32, survivor(2)),)))

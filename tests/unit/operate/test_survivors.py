@@ -2,6 +2,7 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,8 @@ def status(tablet, members, last):
 
 class Cluster:
     """Servers as an rpc, and a leader master as a client: `tablets` by address; `errors` by address."""
+
+    env: Any
 
     def __init__(self, tablets):
         self.tablets, self.errors = tablets, {}

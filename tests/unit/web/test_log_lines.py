@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 
@@ -73,6 +74,13 @@ def test_long_texts_of_others_do_not_stop_the_process(text):
     code = "import sys; from nyala.web.log_lines import redacted; redacted(sys.stdin.read())"
     done = subprocess.run([sys.executable, "-c", code], input=text, text=True, timeout=within(50))
     assert done.returncode == 0
+
+
+def test_names_of_files_that_are_no_unicode_do_not_break_the_page(lines):
+    logger, handler = lines
+    logger.error("the file %s is of another cluster", os.fsdecode(b"\xff"))
+    ((line,),) = handler.page().rows
+    assert line.encode().endswith(rb"the file \udcff is of another cluster")
 
 
 def test_long_record_is_cut_and_its_secrets_are_replaced(lines):

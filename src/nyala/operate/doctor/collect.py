@@ -8,6 +8,7 @@ from typing import Any
 from nyala.client.core import ClientCore
 from nyala.common.errors import NotFound, NyalaError, TimedOut, Unavailable
 from nyala.common.ids import SYS_CATALOG
+from nyala.machines import registry
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
 from nyala.operate.master_group import MasterDirectory
 from nyala.operate.survivors import (
@@ -130,6 +131,7 @@ async def _tablets(
             table.name,
             tuple(ServerEndpoint(r.uuid, r.address) for r in t.replicas if r.voter),
             tuple(found.get(t.id, ())),
+            registry.kind_of(table.kind).name,
         )
         for t in (*answer.tablets, *answer.dropped)
     ]

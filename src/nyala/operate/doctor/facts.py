@@ -55,15 +55,22 @@ class TabletFacts:
 
     Attributes:
         tablet: its id.
-        table: name of its table.
+        table: name of its table or journal.
         voters: voters of its configuration, as the catalog has it.
         found: replicas that answer, the most up-to-date first.
+        kind: "table" or "journal".
     """
 
     tablet: str
     table: str
     voters: tuple[ServerEndpoint, ...]
     found: tuple[Survivor, ...]
+    kind: str = "table"
+
+    @property
+    def title(self) -> str:
+        """Name and id as text."""
+        return f"{self.kind} {self.table}, tablet {self.tablet}"
 
 
 @dataclass(frozen=True, slots=True)

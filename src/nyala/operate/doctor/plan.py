@@ -309,11 +309,13 @@ def _without_majority(tablet: TabletFacts, undeclared: tuple[str, ...]) -> Recov
     failed = [s for s in tablet.found if s.state == "FAILED"]
     if failed:
         return _from_files(tablet, failed)
+    whole = tablet.kind == "journal"  # the tablet is all of it: the order has to be forced
+    force = " --force" if whole else ""
     return RecoveryStep(
         f"replace-{tablet.tablet}",
-        f"table {tablet.table}, tablet {tablet.tablet}: no replica is left",
-        f"nyala tablet unsafe_replace_tablet {tablet.tablet}; restore its rows from a backup afterwards",
-        ReplaceLostTablet(tablet.tablet),
+        f"{tablet.title}: no replica is left",
+        f"nyala tablet unsafe_replace_tablet {tablet.tablet}{force}; restore it from a backup afterwards",
+        None if whole else ReplaceLostTablet(tablet.tablet),
         DataAtRisk(tablet.found),
         undeclared,
         discards=True,
@@ -333,7 +335,7 @@ def _recover(tablet: TabletFacts, target: Survivor, undeclared: tuple[str, ...])
     voters = target.committed.voters
     return RecoveryStep(
         f"recover-{tablet.tablet}",
-        f"table {tablet.table}, tablet {tablet.tablet}: {sum(v in kept for v in voters)} of {len(voters)} "
+        f"{tablet.title}: {sum(v in kept for v in voters)} of {len(voters)} "
         f"voters answer, a majority is {majority(len(voters))}: it can be neither written nor read",
         f"nyala tablet unsafe_change_config {tablet.tablet} {target.place.uuid} {' '.join(keep)}",
         RecoverTablet(tablet.tablet, target.place, keep),
@@ -346,7 +348,7 @@ def _from_files(tablet: TabletFacts, failed: Sequence[Survivor]) -> RecoveryStep
     best = failed[0]
     return RecoveryStep(
         f"files-{tablet.tablet}",
-        f"table {tablet.table}, tablet {tablet.tablet}: all replicas that are left are FAILED: {best.error}",
+        f"{tablet.title}: all replicas that are left are FAILED: {best.error}",
         f"stop the tablet server {best.place.address}, run nyala local_replica unsafe_recover "
         f"{tablet.tablet} --dir ITS_DIRECTORY --dry-run, which prints what its files have; then without "
         "--dry-run, and start the server",
