@@ -168,7 +168,13 @@ class _Files:
             return msgspec.json.decode(file.read(info.file_size + 1), type=kind)
 
     def page(self, name: str, kind: type[T], missing: dict[str, str]) -> T:
-        """Return the content of a file that may be missing, or may have something else: then an empty one."""
+        """Return the content of a file that may be missing, or may have something else: then an empty one.
+
+        Args:
+            name: of the file.
+            kind: type of its content.
+            missing: gets the reason if the file has something else.
+        """
         if name not in self.names:
             return kind()
         try:

@@ -137,6 +137,11 @@ async def _server(core: ClientCore, address: str) -> Any:
 def read_page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
     """Return the content of a page. A text with status 503 is kept too: it has the reason.
 
+    Args:
+        address: of the web port.
+        path: of the page.
+        tls: as for `collect`.
+
     Raises:
         OSError: no answer, an incomplete one, an error instead of JSON, or more than `LARGEST` bytes.
     """
