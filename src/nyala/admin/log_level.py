@@ -1,5 +1,6 @@
 """SetLogLevel: the level of this process's log, changed while it runs."""
 
+import difflib
 import logging
 
 from nyala.common.errors import InvalidArgument
@@ -23,12 +24,18 @@ async def set_log_level(request: pb.SetLogLevelRequest) -> pb.SetLogLevelRespons
     """Set the level of a logger until the process ends.
 
     Raises:
-        InvalidArgument: no logger of nyala, or no level.
+        InvalidArgument: no logger of nyala, none that this process has, or no level.
     """
     name, level = request.name or ROOT, request.level.upper()
     if name != ROOT and not name.startswith(f"{ROOT}."):
         raise InvalidArgument(
             f"{name[:100]!r} is no logger of a server; name {ROOT} or one below it, such as {ROOT}.wal"
+        )
+    known = sorted(n for n in logging.root.manager.loggerDict if n.startswith(f"{ROOT}."))
+    if name not in (ROOT, *known):
+        close = ", ".join(difflib.get_close_matches(name[:100], known)) or ", ".join(known)[:1000]
+        raise InvalidArgument(
+            f"this server has no logger {name[:100]!r}; it has, for instance, {close}"
         )
     if level not in LEVELS:
         raise InvalidArgument(f"{level[:100]!r} is no level; use one of {', '.join(LEVELS)}")

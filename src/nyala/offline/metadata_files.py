@@ -51,14 +51,14 @@ def read(files: Files, path: str) -> dict[str, Any]:
         Corrupt, BadVersion: it is damaged, or of a version that this build does not know.
         OSError: it cannot be read.
     """
-    data = files.read(path)
-    known = KINDS.get(data[:MAGIC_BYTES])
+    known = KINDS.get(files.read(path, 0, MAGIC_BYTES))  # a file of another kind may be very large
     if known is None:
         kinds = ", ".join(dict.fromkeys(name for name, _ in KINDS.values()))
         raise InvalidArgument(
             f"{path} is none of: {kinds}. Logs are read by nyala wal dump, row files by nyala fs check"
         )
     kind, decode = known
+    data = files.read(path)
     return {"path": path, "kind": kind, "bytes": len(data), "content": _plain(decode(data, path))}
 
 

@@ -93,16 +93,32 @@ async def replicas(
         )
         if place.uuid and info.uuid != place.uuid:
             return None  # another server has taken over its address
-        place = ServerEndpoint(info.uuid, place.address)
-        answer = await env.rpc.call(
-            place.address, methods.LIST_TABLETS, pb.ListTabletsRequest(tablet_ids=tablets),
-            timeout_ms=ASK_MS,
-        )  # fmt: skip
-    except NotFound:
-        return {}
+        return await list_replicas(env, ServerEndpoint(info.uuid, place.address), tablets)
     except NyalaError:
         return None
-    return {t.report.tablet_id: survivor(place, t) for t in answer.tablets}
+
+
+async def list_replicas(
+    env: Env, place: ServerEndpoint, tablets: Sequence[str]
+) -> dict[str, Survivor]:
+    """Return the replicas of some tablets, or all, of a server that has answered under its uuid.
+
+    Args:
+        env: the environment: clock, tasks, files, calls.
+        place: uuid and address of the server.
+        tablets: ids; empty: all.
+
+    Raises:
+        NyalaError: it does not list them, for instance because it is still opening them.
+    """
+    # A server that lacks one of several named replicas refuses them all.
+    request = pb.ListTabletsRequest(tablet_ids=tablets if len(tablets) == 1 else ())
+    try:
+        answer = await env.rpc.call(place.address, methods.LIST_TABLETS, request, timeout_ms=ASK_MS)
+    except NotFound:
+        return {}
+    found = {t.report.tablet_id: survivor(place, t) for t in answer.tablets}
+    return {t: one for t, one in found.items() if not tablets or t in tablets}
 
 
 async def of_tablets(

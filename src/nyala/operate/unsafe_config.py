@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
-from nyala.common.ids import OpId
+from nyala.common.ids import OpId, ServerUuid
 from nyala.env.env import Env
 from nyala.operate.survivors import (
     ASK_MS,
@@ -114,7 +114,11 @@ def _risks(survivor: Survivor, healthy: Sequence[Survivor], keep: Sequence[str])
             "a majority of its voters answers: the group needs no recovery; "
             "change its members with nyala tablet change_config"
         )
-    best = max(healthy, key=lambda s: s.last)
+    best = max(
+        (s for s in healthy if survivor.committed.may_lead(ServerUuid(s.place.uuid))),
+        key=lambda s: s.last,
+        default=survivor,
+    )
     if best.last > survivor.last:
         found.append(
             f"{best.place.uuid} at {best.place.address} has a longer log, up to {best.last}; this "

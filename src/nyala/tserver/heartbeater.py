@@ -73,6 +73,10 @@ class Heartbeater:
         self._masters = masters
         self._reporter = reporter
         self._interval_ms = interval_ms
+        self._unresponsive_us = 1000 * unresponsive_ms
+        self._silent: dict[
+            str, tuple[int, bool]
+        ] = {}  # masters: since when, and whether it was logged
         self._follower_interval_us = 1000 * max(
             interval_ms, min(FOLLOWER_INTERVALS * interval_ms, unresponsive_ms // 3)
         )
@@ -95,6 +99,7 @@ class Heartbeater:
         for removed in [a for a in self._views if a not in masters]:
             del self._views[removed]
             self._triggers.pop(removed).set()
+            self._silent.pop(removed, None)
         for address in masters:
             if address not in self._views:
                 self._views[address], self._triggers[address] = MasterView(), asyncio.Event()
@@ -123,16 +128,35 @@ class Heartbeater:
             try:
                 await self._once(address, view)
             except NyalaError as err:
-                log.debug("heartbeat to master %s: %s", address, err)
+                self._note_silence(address, err)
             except Exception as err:  # a full disk or a bug must not stop the heartbeats
                 log.error("heartbeat to master %s failed", address, exc_info=err)
             else:
+                self._note_answer(address)
                 self._update_masters()
                 changed = await self._pause(address, view, trigger, changed_reports)
                 changed_reports = changed_reports + 1 if changed else 0
                 continue
             self._update_masters()
             await self._env.tasks.sleep_ms(self._interval_ms)
+
+    def _note_silence(self, address: str, err: NyalaError) -> None:
+        """Log once that a master has answered no heartbeat for so long that it takes this server for dead."""
+        log.debug("heartbeat to master %s: %s", address, err)
+        now_us = self._env.clock.monotonic_us()
+        since_us, logged = self._silent.get(address, (now_us, False))
+        late = now_us - since_us >= self._unresponsive_us
+        self._silent[address] = since_us, logged or late
+        if late and not logged:
+            log.warning(
+                "master %s has answered no heartbeat for %d s; if it leads, this server counts as dead: %s",
+                address, (now_us - since_us) // 1_000_000, err,
+            )  # fmt: skip
+
+    def _note_answer(self, address: str) -> None:
+        _, logged = self._silent.pop(address, (0, False))
+        if logged:
+            log.info("master %s answers heartbeats again", address)
 
     async def _pause(
         self, address: str, view: MasterView, trigger: asyncio.Event, changed_reports: int

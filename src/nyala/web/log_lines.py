@@ -16,9 +16,12 @@ _KEY = r'-----BEGIN [A-Z ]*PRIVATE KEY-----[^"]*?(-----END [A-Z ]*PRIVATE KEY---
 _SECRETS = (
     (re.compile(_KEY), "[private key]"),
     (re.compile(r'(?i)\b(password|secret|token)(\s*[=:]\s*)[^\s"\\]+'), r"\1\2[redacted]"),
-    (re.compile(r'(\w+://[^\s:/@"]+):[^\s@/"]+@'), r"\1:[redacted]@"),
+    (re.compile(r'(\b\w{1,20}://[^\s:/@"]{1,1000}):[^\s@/"]{1,1000}@'), r"\1:[redacted]@"),
 )
-"""Patterns of secrets, and the replacement of each. None extends over a quotation mark: JSON remains JSON."""
+"""Patterns of secrets, and the replacement of each. None extends over a quotation mark: JSON remains JSON.
+
+The time of each is linear in the length of the text, whatever is in it: a server logs what others sent.
+"""
 
 
 def redacted(text: str) -> str:
@@ -39,7 +42,9 @@ class LastLines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record. Any thread."""
         try:
-            self._lines.append(redacted(self.format(record))[:LONGEST])
+            text = self.format(record)[: 2 * LONGEST]  # a secret that is cut off at its end is none
+            text = redacted(text)[:LONGEST]
+            self._lines.append(text.encode(errors="backslashreplace").decode())
         except Exception:  # a record that cannot be formatted must not end what logs it
             self.handleError(record)
 

@@ -1,6 +1,7 @@
 """`nyala doctor` on real processes: tablets without a majority, and a dead master."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -15,6 +16,7 @@ from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import HOST, Layout, ServerSpec
 from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.layouts import layout_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.row("W9")]
 
@@ -61,6 +63,7 @@ def test_plan_restores_tablets_of_which_two_of_three_servers_lost_their_data(clu
         assert first[name]["data_at_risk"]["known_lost"] is None
         doctor_refuses(masters, name)
     declared = [word for a in lost for word in ("--lost", a)]
+    wait_dead(cluster, *declared)
     doctor(masters, *declared, "--do", recover[0], "--yes", status=0)
     assert steps_of(doctor(masters, *declared, status=1), "recover") == recover[1:]
     doctor(masters, *declared, "--yes", status=0)
@@ -72,6 +75,47 @@ def test_plan_restores_tablets_of_which_two_of_three_servers_lost_their_data(clu
         cluster.start(name)  # with an empty directory: a new server
     wait_ksck(cluster)  # the masters add the missing replicas
     assert doctor(masters, status=0) == {}
+
+
+def wait_dead(cluster, *declared):
+    """Wait until the leader master counts servers without a process as dead, so that no step waits for it."""
+    wait_until(
+        lambda: (
+            not any(
+                step["still_running"]
+                for step in doctor(cluster.masters, *declared, status=1).values()
+            )
+        ),
+        "the leader master still counts servers as alive",
+    )
+
+
+def test_servers_started_with_empty_directories_lose_nothing_and_their_data_return(cluster):
+    with cluster.connect() as client:
+        table = client.create_table("moved", SCHEMA, ["k"])
+        table.upsert([{"k": k, "v": k} for k in range(ROWS)]).raise_for_errors()
+    names = ("tserver-1", "tserver-2")
+    for name in names:
+        cluster.kill(name)
+        os.rename(cluster.data_dir(name), f"{cluster.data_dir(name)}-unmounted")
+        cluster.start(name)
+    wait_dead(cluster)
+    plan = doctor(cluster.masters, "--yes", status=1)
+    assert all(len(plan[name]["declare_lost"]) == 2 for name in steps_of(plan, "recover"))
+    assert steps_of(plan, "recover")
+    starts = [plan[s] for s in steps_of(plan, "start")]
+    assert len(starts) == 2
+    assert all("not mounted" in s["command"] for s in starts)
+    for name in names:
+        cluster.kill(name)
+        shutil.rmtree(cluster.data_dir(name))
+        os.rename(f"{cluster.data_dir(name)}-unmounted", cluster.data_dir(name))
+        cluster.start(name)
+    wait_ksck(cluster)
+    with cluster.connect() as client:
+        assert client.table("moved").count() == ROWS
+        client.drop_table("moved")
+    assert doctor(cluster.masters, status=0) == {}
 
 
 def doctor_refuses(masters, name):

@@ -1,6 +1,8 @@
 """Files of `nyala diagnose`: written once, redacted, summarised; other files are refused."""
 
 import json
+import os
+import stat
 import zipfile
 
 import pytest
@@ -36,7 +38,7 @@ FILES = {
 @pytest.fixture
 def bundle(tmp_path):
     path = str(tmp_path / "bundle.zip")
-    write(path, {name: json.dumps(value).encode() for name, value in FILES.items()})
+    write(path, lambda: {name: json.dumps(value).encode() for name, value in FILES.items()})
     return path
 
 
@@ -67,7 +69,7 @@ def test_secrets_are_in_no_file_of_the_archive(bundle):
 
 def test_existing_file_is_not_overwritten(bundle):
     with pytest.raises(AlreadyPresent, match="exists; name a new file"):
-        write(bundle, {})
+        write(bundle, dict)
     assert read(bundle).servers
 
 
@@ -81,6 +83,95 @@ def test_other_file_is_refused(tmp_path, content):
 
 def test_archive_without_manifest_is_refused(tmp_path):
     path = str(tmp_path / "other.zip")
-    write(path, {"x.json": b"{}"})
+    write(path, lambda: {"x.json": b"{}"})
     with pytest.raises(InvalidArgument, match="is not a bundle"):
         read(path)
+
+
+def archive_of(tmp_path, **changed):
+    """Return a bundle with other contents of some files, by name with `_` instead of `.`."""
+    path = tmp_path / "other.zip"
+    files = {name: json.dumps(value) for name, value in FILES.items()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in (files | {k.replace("_", "."): v for k, v in changed.items()}).items():
+            archive.writestr(name, text)
+    return str(path)
+
+
+def test_file_is_made_before_servers_are_asked_and_removed_after_an_error(tmp_path):
+    path = str(tmp_path / "bundle.zip")
+
+    def interrupted():
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600, "others may not read it"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write(path, interrupted)
+    assert not os.path.exists(path)
+    with pytest.raises(FileNotFoundError):
+        write(str(tmp_path / "nowhere" / "bundle.zip"), interrupted)
+    os.symlink(tmp_path / "target", path)
+    with pytest.raises(AlreadyPresent):
+        write(path, interrupted)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"made_at": "", "missing": {}, "more": ' + "[" * 100_000, "ecursion"),
+        ('{"made_at": 3, "missing": {}}', "Expected `str`, got `int`"),
+        ('{"made_at": "", "missing": [1]}', "Expected `object`, got `array`"),
+        ('"' + "a" * (65 << 20) + '"', "larger than a file of a bundle"),
+    ],
+    ids=["nested", "other type", "other value", "large"],
+)
+def test_hostile_manifest_is_refused(tmp_path, content, why):
+    path = archive_of(tmp_path, manifest_json=content)
+    with pytest.raises(InvalidArgument, match=why):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("local", "central", "value"), [(8, 10, 99), (6, 8, 1)], ids=["method", "key"]
+)
+def test_archive_that_needs_another_method_or_a_password_is_refused(
+    tmp_path, local, central, value
+):
+    path = tmp_path / "other.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(FILES["manifest.json"]))
+    data = bytearray(path.read_bytes())
+    for at in (local, data.index(b"PK\x01\x02") + central):
+        data[at] = value
+    path.write_bytes(data)
+    with pytest.raises(InvalidArgument, match="is not a bundle"):
+        read(str(path))
+
+
+def test_large_archive_is_refused_before_all_of_it_is_in_memory(tmp_path):
+    path = tmp_path / "other.zip"
+    text = json.dumps({"rows": [], "more": "a" * (60 << 20)})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("manifest.json", json.dumps(FILES["manifest.json"]))
+        for number in range(5):
+            archive.writestr(f"servers/s-{number}/log.json", text)
+    with pytest.raises(InvalidArgument, match="larger than a file of a bundle"):
+        read(str(path))
+
+
+def test_page_with_something_else_is_missing_and_the_rest_is_shown(tmp_path):
+    path = tmp_path / "other.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in FILES.items():
+            log = name.endswith("log.json")
+            archive.writestr(name, "<html>forbidden" if log else json.dumps(value))
+    found = read(str(path))
+    assert found.servers[0].options == ("flush_bytes=5",)
+    assert found.missing[f"{SERVER}/log.json"].startswith("not readable: ")
+
+
+def test_characters_that_change_a_terminal_are_shown_as_escapes(tmp_path):
+    hostile = json.dumps({"made_at": "\x1b]0;x\x07", "missing": {"a\nb": "\u202e"}})
+    found = read(archive_of(tmp_path, manifest_json=hostile))
+    assert found.made_at == "\\x1b]0;x\\x07"
+    assert found.missing == {"a\\nb": "\\u202e"}

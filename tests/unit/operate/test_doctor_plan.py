@@ -7,8 +7,8 @@ import pytest
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import OpId, ServerUuid
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
-from nyala.operate.doctor.perform import chosen
-from nyala.operate.doctor.plan import Declared, make_plan
+from nyala.operate.doctor.perform import chosen, require_same
+from nyala.operate.doctor.plan import Declared, make_plan, remarks
 from nyala.operate.doctor.steps import DeleteOrphan, RecoverTablet, RemoveMaster, ReplaceLostTablet
 from nyala.operate.survivors import ServerEndpoint, Survivor
 from nyala.raft.membership import Configuration, Member
@@ -45,7 +45,7 @@ def facts(found, *, dead=(), voters=(1, 2, 3), **changes):
     made = ClusterFacts(
         "s:0",
         tuple(master(n) for n in (0, 4, 5)),
-        tuple(TServerFacts(place(n), answers=n not in dead) for n in (1, 2, 3)),
+        tuple(TServerFacts(place(n), n not in dead, alive=n not in dead) for n in (1, 2, 3)),
         (TabletFacts(TABLET, "metrics", tuple(place(n) for n in voters), tuple(found)),),
         wanted=3,
     )
@@ -67,9 +67,9 @@ def test_healthy_cluster_has_an_empty_plan():
 def test_servers_that_may_return_are_to_be_started_and_nothing_unsafe_is_ready():
     steps = plan(facts([survivor(1)], dead=(2, 3)))
     recover = steps[2]
-    assert names(steps) == [
-        f"start-{U[2]}", f"start-{U[3]}", f"recover-{TABLET}", "new-tserver",
-    ]  # fmt: skip
+    assert names(steps) == [f"start-{U[2]}", f"start-{U[3]}", f"recover-{TABLET}"]
+    declared = plan(facts([survivor(1)], dead=(2, 3)), "s:2", "s:3")
+    assert names(declared) == [f"recover-{TABLET}", "new-tserver"]
     assert (recover.ready, recover.undeclared) == (False, ("s:2", "s:3"))
     assert "1 tablets of which it is a voter have no majority" in steps[0].finding
     with pytest.raises(InvalidArgument, match="--lost s:2 --lost s:3"):
@@ -78,7 +78,9 @@ def test_servers_that_may_return_are_to_be_started_and_nothing_unsafe_is_ready()
 
 
 def test_server_that_does_not_list_its_replicas_yet_counts_as_one_that_may_return():
-    tservers = tuple(TServerFacts(place(n), answers=n == 1, starting=n > 1) for n in (1, 2, 3))
+    tservers = tuple(
+        TServerFacts(place(n), answers=n == 1, starting=n > 1, alive=n == 1) for n in (1, 2, 3)
+    )
     steps = plan(facts([survivor(1)], tservers=tservers))
     assert names(steps)[:3] == [f"wait-{U[2]}", f"wait-{U[3]}", f"recover-{TABLET}"]
     assert chosen(steps, ()) == []
@@ -125,14 +127,67 @@ def test_no_acknowledged_entry_is_at_risk_if_lost_servers_were_no_majority():
     assert "no acknowledged entry" in recover.risk.lines[-1]
 
 
-def test_server_with_another_uuid_at_its_address_counts_as_lost():
+def test_server_whose_address_another_one_has_may_have_been_started_with_a_wrong_directory():
     tservers = (
         TServerFacts(place(1), answers=True),
-        *(TServerFacts(place(n), answers=False, other=U[0]) for n in (2, 3)),
+        *(TServerFacts(place(n), answers=False, alive=False, other=U[0]) for n in (2, 3)),
     )
     steps = plan(facts([survivor(1)], tservers=tservers))
-    assert names(chosen(steps, ())) == [f"recover-{TABLET}"]
-    assert f"start-{U[2]}" not in names(steps)
+    assert chosen(steps, ()) == []
+    assert names(steps)[:2] == [f"start-{U[2]}", f"start-{U[3]}"]
+    assert "or one that was not mounted; if its data are lost for good" in steps[0].command
+    declared = plan(facts([survivor(1)], tservers=tservers), U[2], U[3])
+    assert names(chosen(declared, ())) == [f"recover-{TABLET}"]
+    healthy = [survivor(n, members=(1, 4, 5)) for n in (1, 4, 5)]
+    assert names(plan(facts(healthy, voters=(1, 4, 5), tservers=tservers))) == ["new-tserver"]
+
+
+def test_voter_of_a_newer_configuration_than_the_catalogs_may_return():
+    found = [survivor(1, members=(1, 4, 5))]
+    steps = plan(facts(found, dead=(2, 3)), "s:2", "s:3")
+    assert steps[0].undeclared == ("s:4", "s:5")
+    assert chosen(steps, ()) == []
+
+
+def test_server_that_the_leader_master_hears_is_not_lost_whatever_was_declared():
+    tservers = (
+        TServerFacts(place(1), answers=True),
+        TServerFacts(place(2), answers=False, alive=True, problem="connection refused"),
+        TServerFacts(place(3), answers=False, alive=False),
+    )
+    steps = plan(facts([survivor(1)], tservers=tservers), "s:2", "s:3")
+    start, recover = steps[:2]
+    assert (start.name, recover.running) == (f"start-{U[2]}", ("s:2",))
+    assert "connection refused" in start.finding
+    assert "check the network from here to it" in start.command
+    assert chosen(steps, ()) == []
+    with pytest.raises(InvalidArgument, match=r"only if the data of s:2 are lost\. It runs"):
+        chosen(steps, (recover.name,))
+
+
+def test_steps_that_have_changed_since_they_were_confirmed_are_refused():
+    confirmed = chosen(plan(facts([survivor(1)], dead=(2, 3)), "s:2", "s:3"), ())
+    assert names(confirmed) == [f"recover-{TABLET}"]
+    require_same(confirmed, plan(facts([survivor(1)], dead=(2, 3)), "s:2", "s:3"))
+    for changed in (
+        facts([survivor(1), survivor(2)], dead=(3,)),
+        facts([survivor(1)], tservers=(TServerFacts(place(2), False, starting=True),)),
+        facts([survivor(2), survivor(1)], dead=(3,), voters=(1, 2, 3, 4, 5)),
+    ):
+        with pytest.raises(
+            InvalidArgument, match="the cluster has changed since the plan was printed"
+        ):
+            require_same(confirmed, plan(changed, "s:2", "s:3"))
+
+
+def test_names_of_lost_servers_that_have_no_effect_are_named():
+    given = facts([survivor(1)], dead=(2, 3))
+    declared = Declared(frozenset({"s:2", U[1], "s:77"}))
+    told = remarks(given, declared)
+    assert told == [
+        "--lost s:77: no server has this uuid or address; those that do not answer: s:2, s:3",
+        f"--lost {U[1]}: s:1 answers, so it is not lost",
+    ]
 
 
 def test_replica_that_failed_is_no_survivor_and_its_server_is_named():
@@ -164,6 +219,15 @@ def test_tablet_without_any_replica_is_replaced_only_if_the_step_is_named():
     assert step.risk.lines == ["every row of it is lost, acknowledged or not"]
     waiting = plan(facts([], dead=(3,)))[1]
     assert waiting.undeclared == ("s:3",), "a server that may return may have the rows"
+
+
+def test_journal_of_which_nothing_is_left_is_replaced_by_the_operator_who_forces_it():
+    (tablet,) = facts([]).tablets
+    (step,) = plan(facts([], tablets=(replace(tablet, kind="journal"),)))
+    assert step.finding == f"journal metrics, tablet {TABLET}: no replica is left"
+    assert f"unsafe_replace_tablet {TABLET} --force" in step.command
+    with pytest.raises(InvalidArgument, match="is for the operator"):
+        chosen([step], (step.name,))
 
 
 def test_orphan_is_deleted_only_if_the_step_is_named():
@@ -221,6 +285,17 @@ def test_catalog_of_which_all_masters_are_gone_is_rebuilt():
     (step,) = plan(given, "s:0", "s:4", "s:5")
     assert step.command.startswith("nyala master unsafe_rebuild TSERVER_ADDRESS...")
     assert step.action is None
+
+
+def test_catalog_is_not_rebuilt_while_a_master_that_answers_may_have_it():
+    masters = (MasterFacts(place(0), True, problem="it is opening its catalog"),)
+    gone = tuple(master(n, answers=False) for n in (4, 5))
+    (step,) = plan(ClusterFacts("", (*masters, *gone)), "s:4", "s:5")
+    assert step.name == f"wait-{U[0]}"
+    assert "it is opening its catalog" in step.finding
+    left = master(4, catalog=survivor(4, members=(0, 4, 5)))
+    steps = plan(ClusterFacts("", (*masters, left, master(5, answers=False))), "s:5")
+    assert names(steps) == [f"wait-{U[0]}"], "its log may be longer than that of the other one"
 
 
 def test_tablet_server_that_reports_nothing_is_found():

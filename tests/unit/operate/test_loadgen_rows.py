@@ -1,12 +1,19 @@
 """Rows of the load generator: values of each type, and the numbers of each thread."""
 
+import _thread
+import threading
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
-from nyala.operate.perf.loadgen import LoadPlan
+from nyala.operate.perf.loadgen import LoadPlan, load
 from nyala.operate.perf.rows import batch_of, column_of
+from tests.waiting import within
 
 pytestmark = pytest.mark.row("A13")
 
@@ -52,3 +59,24 @@ def test_random_numbers_of_a_seed_are_the_same_again_and_differ_between_threads(
     assert np.array_equal(first, next(plan.batches(0)))
     assert not np.intersect1d(first, second).size
     assert first.min() >= 0
+
+
+def test_threads_end_soon_after_an_interrupt():
+    begun, interrupted = threading.Event(), threading.Event()
+
+    class Endless:
+        schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+
+        def insert(self, batch):
+            begun.set()
+            assert interrupted.wait(within(60))
+            return SimpleNamespace(rows=batch.num_rows, errors=SimpleNamespace(num_rows=0))
+
+    def interrupt():
+        assert begun.wait(within(60))
+        _thread.interrupt_main()
+        interrupted.set()
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        load(cast("Table", Endless()), LoadPlan(2, 1_000_000_000, 1))

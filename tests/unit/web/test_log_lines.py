@@ -2,12 +2,16 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 
 from nyala.common.options import Options
-from nyala.web.log_lines import KEPT, LastLines, redacted
+from nyala.web.log_lines import KEPT, LONGEST, LastLines, redacted
 from nyala.web.options_page import options_page
+from tests.waiting import within
 
 pytestmark = pytest.mark.row("A13")
 
@@ -55,6 +59,36 @@ def test_redacted_json_remains_json(text, expected):
     assert found["after"] == 1
     assert "hunter2" not in str(found)
     assert "AAAA" not in str(found)
+
+
+LONG = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * LONG, "a://b" * (LONG // 5), "a://" + "b" * LONG, "token " * (LONG // 6), "token" + " " * LONG,
+     "-----BEGIN PRIVATE KEY" * (LONG // 22), "x://y:" * (LONG // 6)],
+    ids=lambda text: text[:22],
+)  # fmt: skip
+def test_long_texts_of_others_do_not_stop_the_process(text):
+    code = "import sys; from nyala.web.log_lines import redacted; redacted(sys.stdin.read())"
+    done = subprocess.run([sys.executable, "-c", code], input=text, text=True, timeout=within(50))
+    assert done.returncode == 0
+
+
+def test_names_of_files_that_are_no_unicode_do_not_break_the_page(lines):
+    logger, handler = lines
+    logger.error("the file %s is of another cluster", os.fsdecode(b"\xff"))
+    ((line,),) = handler.page().rows
+    assert line.encode().endswith(rb"the file \udcff is of another cluster")
+
+
+def test_long_record_is_cut_and_its_secrets_are_replaced(lines):
+    logger, handler = lines
+    logger.error("%s https://user:hunter2@host %s", "x" * (LONGEST - 100), "y" * LONG)
+    (line,) = handler.page().rows[0]
+    assert len(line) == LONGEST
+    assert "user:[redacted]@host" in line
 
 
 def test_options_that_differ_from_their_defaults_are_first():

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nyala.operate.doctor.steps import RecoveryStep
 
 COLUMNS = (
-    "number", "name", "finding", "command", "performed_by", "declare_lost", "discards_rows",
-    "data_at_risk",
+    "number", "name", "finding", "command", "performed_by", "declare_lost", "still_running",
+    "discards_rows", "data_at_risk",
 )  # fmt: skip
 
 
@@ -84,28 +84,50 @@ async def _run(
 ) -> int:
     """Print the plan, and perform the chosen steps; return the number of steps that are left."""
     from nyala.operate.doctor.collect import collect
-    from nyala.operate.doctor.perform import chosen, perform
-    from nyala.operate.doctor.plan import make_plan
+    from nyala.operate.doctor.perform import chosen, require_same
+    from nyala.operate.doctor.plan import make_plan, remarks
 
-    plan = make_plan(await collect(core), declared)
+    facts = await collect(core)
+    plan = make_plan(facts, declared)
+    for text in remarks(facts, declared):
+        say(text)
     todo = chosen(plan, do) if do or yes else []
     if format is Format.JSON:
         performed = [s.name for s in todo]
         print_json({"steps": [s.as_dict(n) for n, s in enumerate(plan, 1)], "performs": performed})
     elif format is Format.CSV:
-        facts = [s.as_dict(number) for number, s in enumerate(plan, 1)]
-        show(COLUMNS, [[one[c] for c in COLUMNS] for one in facts], format)
+        rows = [s.as_dict(number) for number, s in enumerate(plan, 1)]
+        show(COLUMNS, [[one[c] for c in COLUMNS] for one in rows], format)
     else:
         _print(plan)
     if todo and not yes:
         question = f"Perform {', '.join(s.name for s in todo)}?"
         if not typer.confirm(question, err=True):
             raise fail("nothing was changed")
+        require_same(todo, make_plan(await collect(core), declared))
+    left = await _perform(core, todo)
+    if left:
+        raise fail(
+            f"not performed: {', '.join(left)}; run nyala doctor again, which makes a new plan"
+        )
+    return 0 if todo else len(plan)
+
+
+async def _perform(core: "ClientCore", todo: "list[RecoveryStep]") -> list[str]:
+    """Perform steps; return the names of those that failed, after which the others are performed too."""
+    from nyala.common.errors import NyalaError
+    from nyala.operate.doctor.perform import perform
+
+    failed = []
     for step in todo:
         assert step.action is not None, step
         say(f"{step.name}: {step.command}")
-        await perform(core, step.action, say)
-    return 0 if todo else len(plan)
+        try:
+            await perform(core, step.action, say)
+        except NyalaError as err:
+            say(f"{step.name} failed: {err.message}")
+            failed.append(step.name)
+    return failed
 
 
 def _print(plan: "list[RecoveryStep]") -> None:
@@ -122,6 +144,10 @@ def _print(plan: "list[RecoveryStep]") -> None:
             print(
                 f"   first start {', '.join(step.undeclared)}, or declare them lost for good: "
                 + " ".join(f"--lost {a}" for a in step.undeclared)
+            )
+        if step.running:
+            print(
+                f"   {', '.join(step.running)} may have the data, and runs: wait until it serves or is dead"
             )
         if step.discards:
             print(f"   it discards rows, and is performed only if it is named: --do {step.name}")

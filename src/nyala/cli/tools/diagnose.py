@@ -21,7 +21,7 @@ def _group() -> None:
 
 @app.command("bundle")
 @verb
-@stays("nothing stays under way; a file that was begun is incomplete: delete it")
+@stays("nothing stays under way, and the file that was begun is removed")
 def bundle(
     output: Annotated[str, typer.Argument(help="New file, a zip archive.")],
     masters: MastersOption = "",
@@ -51,8 +51,7 @@ def bundle(
         async with client_of(env, masters) as core:
             return await collect(core, tuple(server or ()), tls)
 
-    files = run_alone(work, masters)
-    write(output, files)
+    files = write(output, lambda: run_alone(work, masters))
     for name, reason in json.loads(files[MANIFEST])["missing"].items():
         say(f"not in the bundle: {name}: {reason}")
     say(f"{len(files)} files are in {output}; nyala diagnose show {output} prints a summary")

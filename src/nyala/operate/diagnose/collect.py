@@ -1,8 +1,10 @@
 """Collection of a bundle: what all servers that answer show of themselves."""
 
 import asyncio
+import http.client
 import json
 import ssl
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -13,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 from nyala.client.core import ClientCore
 from nyala.common.errors import NyalaError
 from nyala.common.version import VERSION
+from nyala.env.monotonic import monotonic_us
 from nyala.operate.doctor.collect import collect as doctor_facts
 from nyala.operate.doctor.plan import Declared, make_plan
 from nyala.operate.ksck import check
@@ -22,7 +25,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 ASK_MS = 5_000
 PAGE_S = 10
 """Deadline of one page of a server, in seconds."""
-LARGEST = 16 << 20
+LARGEST = 32 << 20
 """Maximum number of bytes of one page that are kept."""
 PAGES = {
     "options.json": "/options?format=json",
@@ -53,16 +56,18 @@ async def collect(
         "ops.json": lambda: _ops(core),
         "doctor.json": lambda: _plan(core),
     }
-    for name, read in whole.items():
+
+    async def of_cluster(name: str, read: Callable[[], Coroutine[Any, Any, object]]) -> None:
         try:
             files[name] = _json(await read())
         except NyalaError as err:
             missing[name] = err.message
-    servers = await asyncio.gather(*(_server(core, a) for a in await _addresses(core, more)))
-    for address, info in servers:
+
+    async def of_server(address: str) -> None:
+        info = await _server(core, address)
         if isinstance(info, NyalaError):
             missing[address] = info.message
-            continue
+            return
         folder = f"servers/{info.role}-{info.uuid}"
         files[f"{folder}/info.json"] = _json(MessageToDict(info))
         for file, path in PAGES.items():
@@ -70,10 +75,15 @@ async def collect(
                 if not info.web_address:
                     raise OSError("the server has no web port")
                 files[f"{folder}/{file}"] = await asyncio.to_thread(
-                    _page, info.web_address, path, tls
+                    read_page, info.web_address, path, tls
                 )
             except OSError as err:
-                missing[f"{folder}/{file}"] = str(err)
+                missing[f"{folder}/{file}"] = str(err) or repr(err)
+
+    async def of_servers() -> None:
+        await asyncio.gather(*(of_server(a) for a in await _addresses(core, more)))
+
+    await asyncio.gather(of_servers(), *(of_cluster(*one) for one in whole.items()))
     files[MANIFEST] = _json(
         {
             "made_at": datetime.fromtimestamp(core.env.clock.wall_us() / 1e6, UTC).isoformat(),
@@ -114,21 +124,26 @@ async def _addresses(core: ClientCore, more: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys([*listed, *more]))
 
 
-async def _server(core: ClientCore, address: str) -> tuple[str, Any]:
+async def _server(core: ClientCore, address: str) -> Any:
     """Return a server's registration, or its error."""
     try:
-        return address, await core.env.rpc.call(
+        return await core.env.rpc.call(
             address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=ASK_MS
         )
     except NyalaError as err:
-        return address, err
+        return err
 
 
-def _page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
-    """Return the content of a page. A page with an error status is kept too: it has the reason.
+def read_page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
+    """Return the content of a page. A text with status 503 is kept too: it has the reason.
+
+    Args:
+        address: of the web port.
+        path: of the page.
+        tls: as for `collect`.
 
     Raises:
-        OSError: no answer.
+        OSError: no answer, an incomplete one, an error instead of JSON, or more than `LARGEST` bytes.
     """
     url = f"{'http' if tls is None else 'https'}://{address}{path}"
     opener = urllib.request.build_opener(
@@ -137,6 +152,25 @@ def _page(address: str, path: str, tls: ssl.SSLContext | None) -> bytes:
     )
     try:
         with opener.open(url, timeout=PAGE_S) as answer:
-            return bytes(answer.read(LARGEST))
+            return _content(answer)
     except urllib.error.HTTPError as err:
-        return err.read(LARGEST)
+        with err:
+            text = _content(err)
+        if err.code == 503 and "format=json" not in path:
+            return text
+        plain = err.headers.get_content_type() == "text/plain"
+        reason = " ".join(text[:300].decode(errors="replace").split()) if plain else err.reason
+        raise OSError(f"status {err.code}: {reason}") from None
+    except (http.client.HTTPException, ValueError) as err:
+        raise OSError(f"the answer is not of a web server: {err!r}") from err
+
+
+def _content(answer: Any) -> bytes:
+    """Return the body of an answer. Raises OSError: it is too large, or takes too long."""
+    end_us = monotonic_us() + PAGE_S * 1_000_000
+    parts = bytearray()
+    while part := answer.read1(1 << 16):
+        parts += part
+        if len(parts) > LARGEST or monotonic_us() > end_us:
+            raise OSError(f"more than {LARGEST} bytes, or not complete after {PAGE_S} s")
+    return bytes(parts)

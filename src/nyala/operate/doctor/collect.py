@@ -2,15 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from nyala.client.core import ClientCore
-from nyala.common.errors import NyalaError, TimedOut, Unavailable
+from nyala.common.errors import NotFound, NyalaError, TimedOut, Unavailable
 from nyala.common.ids import SYS_CATALOG
+from nyala.machines import registry
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
 from nyala.operate.master_group import MasterDirectory
-from nyala.operate.survivors import ServerEndpoint, Survivor, by_tablet, replicas
+from nyala.operate.survivors import (
+    ServerEndpoint,
+    Survivor,
+    by_tablet,
+    has_majority,
+    list_replicas,
+)
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -22,7 +29,8 @@ PAGE = 2_000
 async def collect(core: ClientCore) -> ClusterFacts:
     """Return the facts. Read-only.
 
-    Replicas are listed before the catalog, so that those of a table that is created meanwhile are no orphans.
+    Replicas are listed before the catalog, so that those of a table that is created meanwhile are no orphans;
+    and once more after it if a tablet seems to have no majority, because it may have been created meanwhile.
 
     Raises:
         NyalaError: the leader master refused a request, or was lost meanwhile.
@@ -33,19 +41,17 @@ async def collect(core: ClientCore) -> ClusterFacts:
         return ClusterFacts("", await _known_masters(core))
     masters = [s for s in listed.servers if s.role == "master"]
     tservers = [s for s in listed.servers if s.role == "tserver"]
-    places = [ServerEndpoint(s.uuid, s.address) for s in tservers]
-    listings = await asyncio.gather(*(replicas(core.env, p, []) for p in places))
-    found = by_tablet(listings)
+    asked = await asyncio.gather(*(_tserver(core, s) for s in tservers))
+    found = by_tablet(listing for _, listing in asked)
     tables = await core.tables(all_kinds=True)
     tablets = [t for table in tables for t in await _tablets(core, table, found)]
+    if not all(has_majority(t.found) for t in tablets):
+        found = by_tablet(await asyncio.gather(*(_listed_again(core, *one) for one in asked)))
+        tablets = [replace(t, found=tuple(found.get(t.tablet, ()))) for t in tablets]
     return ClusterFacts(
         next((s.address for s in masters if s.leader), ""),
         tuple(await asyncio.gather(*(_master(core, m.uuid, m.address) for m in masters))),
-        tuple(
-            await asyncio.gather(
-                *(_tserver(core, *one) for one in zip(tservers, listings, strict=True))
-            )
-        ),
+        tuple(facts for facts, _ in asked),
         tuple(tablets),
         await _orphans(core, found, {t.tablet for t in tablets}),
         max((t.replicas for t in tables), default=0),
@@ -66,40 +72,66 @@ async def _known_masters(core: ClientCore) -> tuple[MasterFacts, ...]:
 async def _master(core: ClientCore, uuid: str, address: str) -> MasterFacts:
     place = ServerEndpoint(uuid, address)
     answer = await _ask(core, address, methods.MASTER_STATUS, pb.MasterStatusRequest())
-    if answer is None or (uuid and answer.uuid != uuid):
-        return MasterFacts(place, answers=False)
-    found = await replicas(core.env, place, [])
-    return MasterFacts(place, True, answer.error, (found or {}).get(SYS_CATALOG))
+    if isinstance(answer, NyalaError):
+        return MasterFacts(place, not _silent(answer), problem=answer.message)
+    if uuid and answer.uuid != uuid:
+        problem = f"another master, {answer.uuid}, answers at its address"
+        return MasterFacts(place, False, problem=problem)
+    try:
+        found = await list_replicas(core.env, place, [])
+    except NyalaError as err:
+        return MasterFacts(place, True, answer.error, problem=err.message)
+    return MasterFacts(place, True, answer.error, found.get(SYS_CATALOG))
 
 
 async def _tserver(
-    core: ClientCore, server: pb.ServerEntry, listing: dict[str, Survivor] | None
-) -> TServerFacts:
-    """Return the facts of a tablet server; one that has not listed its replicas may still have them."""
-    place = ServerEndpoint(server.uuid, server.address)
+    core: ClientCore, server: pb.ServerEntry
+) -> tuple[TServerFacts, dict[str, Survivor]]:
+    """Return the facts of a tablet server, and its replicas; one that does not list them may have some."""
+    place, alive = ServerEndpoint(server.uuid, server.address), server.alive
     info = await _ask(core, server.address, methods.SERVER_INFO, pb.ServerInfoRequest())
-    if info is not None and info.uuid != server.uuid:
-        return TServerFacts(place, answers=False, alive=server.alive, other=info.uuid)
-    if info is None or listing is None:
-        return TServerFacts(place, False, starting=info is not None, alive=server.alive)
-    failed = [(tablet, s.error) for tablet, s in listing.items() if s.state == "FAILED"]
-    return TServerFacts(
-        place, True, alive=server.alive, masters=tuple(info.master_addresses), failed=tuple(failed)
-    )
+    if isinstance(info, NyalaError):
+        starting = not _silent(info)
+        return TServerFacts(place, False, starting, alive, info.message), {}
+    if info.uuid != server.uuid:
+        problem = f"another server, {info.uuid}, answers at its address"
+        return TServerFacts(place, False, False, alive, problem, info.uuid), {}
+    try:
+        listing = await list_replicas(core.env, place, [])
+    except NyalaError as err:
+        return TServerFacts(place, False, True, alive, err.message), {}
+    failed = tuple((tablet, s.error) for tablet, s in listing.items() if s.state == "FAILED")
+    masters = tuple(info.master_addresses)
+    return TServerFacts(place, True, alive=alive, masters=masters, failed=failed), listing
+
+
+async def _listed_again(
+    core: ClientCore, facts: TServerFacts, listing: dict[str, Survivor]
+) -> dict[str, Survivor]:
+    """Return the present replicas of a server; those that it has listed if it does not answer any more."""
+    try:
+        return await list_replicas(core.env, facts.place, []) if facts.answers else listing
+    except NyalaError:
+        return listing
 
 
 async def _tablets(
     core: ClientCore, table: pb.TableSummary, found: dict[str, list[Survivor]]
-) -> Iterable[TabletFacts]:
-    answer: pb.TabletLocationsResponse = await core.masters.call(
-        methods.TABLET_LOCATIONS, pb.TabletLocationsRequest(table_id=table.id), timeout_ms=ASK_MS
-    )
+) -> list[TabletFacts]:
+    request = pb.TabletLocationsRequest(table_id=table.id)
+    try:
+        answer: pb.TabletLocationsResponse = await core.masters.call(
+            methods.TABLET_LOCATIONS, request, timeout_ms=ASK_MS
+        )
+    except NotFound:
+        return []  # dropped meanwhile
     return [
         TabletFacts(
             t.id,
             table.name,
             tuple(ServerEndpoint(r.uuid, r.address) for r in t.replicas if r.voter),
             tuple(found.get(t.id, ())),
+            registry.kind_of(table.kind).name,
         )
         for t in (*answer.tablets, *answer.dropped)
     ]
@@ -133,8 +165,13 @@ async def _recorded(core: ClientCore) -> set[str]:
 
 
 async def _ask(core: ClientCore, address: str, method: Any, request: Any) -> Any:
-    """Return the answer of a server; None: it does not answer."""
+    """Return the answer of a server, or the error of the call."""
     try:
         return await core.env.rpc.call(address, method, request, timeout_ms=ASK_MS)
-    except NyalaError:
-        return None
+    except NyalaError as err:
+        return err
+
+
+def _silent(err: NyalaError) -> bool:
+    """Return whether a call's error says that no server answered: one that refuses a call runs."""
+    return isinstance(err, Unavailable | TimedOut)

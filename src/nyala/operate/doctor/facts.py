@@ -13,13 +13,15 @@ class MasterFacts:
         place: uuid and address; the uuid is empty if it is not known.
         answers: it answers, with this uuid.
         error: the error of its FAILED catalog replica; empty: none.
-        catalog: its replica of the catalog; None: it does not answer, or has none.
+        catalog: its replica of the catalog; None: it does not answer, does not list it, or has none.
+        problem: why it does not answer, or does not list its replica; empty: neither.
     """
 
     place: ServerEndpoint
     answers: bool
     error: str = ""
     catalog: Survivor | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,9 @@ class TServerFacts:
     Attributes:
         place: uuid and address.
         answers: it has listed its replicas, under this uuid.
-        starting: it answers, and does not list its replicas yet.
+        starting: it answers, and does not list its replicas, or not yet.
         alive: the leader master has its heartbeats.
+        problem: why it does not answer, or does not list its replicas; empty: neither.
         other: uuid of another server that answers at its address; empty: none.
         masters: addresses of the masters to which it reports.
         failed: replicas of it that are FAILED: tablet and error.
@@ -40,6 +43,7 @@ class TServerFacts:
     answers: bool
     starting: bool = False
     alive: bool = True
+    problem: str = ""
     other: str = ""
     masters: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
@@ -51,15 +55,22 @@ class TabletFacts:
 
     Attributes:
         tablet: its id.
-        table: name of its table.
+        table: name of its table or journal.
         voters: voters of its configuration, as the catalog has it.
         found: replicas that answer, the most up-to-date first.
+        kind: "table" or "journal".
     """
 
     tablet: str
     table: str
     voters: tuple[ServerEndpoint, ...]
     found: tuple[Survivor, ...]
+    kind: str = "table"
+
+    @property
+    def title(self) -> str:
+        """Name and id as text."""
+        return f"{self.kind} {self.table}, tablet {self.tablet}"
 
 
 @dataclass(frozen=True, slots=True)

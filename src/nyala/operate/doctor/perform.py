@@ -47,9 +47,33 @@ def chosen(plan: list[RecoveryStep], names: tuple[str, ...]) -> list[RecoverySte
                 f"step {name} is safe only if servers that do not answer are lost for good; start them, or "
                 f"declare them lost: {lost}"
             )
+        if step.running:
+            raise InvalidArgument(
+                f"step {name} is safe only if the data of {', '.join(step.running)} are lost. It runs: it "
+                "answers, or the leader master has its heartbeats: wait until it shows its replicas or "
+                "counts as dead, and run nyala doctor again"
+            )
         if step.action is None:
             raise InvalidArgument(f"step {name} is for the operator: {step.command}")
     return [s for s in plan if s.name in names]
+
+
+def require_same(todo: list[RecoveryStep], plan: list[RecoveryStep]) -> None:
+    """Check that steps which were confirmed are what a new plan has, and that it may perform them.
+
+    Args:
+        todo: the steps that were confirmed.
+        plan: made afterwards.
+
+    Raises:
+        InvalidArgument: a step has changed, or is not needed any more.
+    """
+    ready = {s.name: s.action for s in plan if s.ready}
+    changed = [s.name for s in todo if ready.get(s.name) != s.action]
+    if changed:
+        raise InvalidArgument(
+            f"the cluster has changed since the plan was printed, and with it {', '.join(changed)}; {AGAIN}"
+        )
 
 
 async def perform(core: ClientCore, action: Action, notify: Notify) -> None:

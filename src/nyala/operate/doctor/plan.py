@@ -4,7 +4,7 @@ It keeps nothing between two runs: a step that was performed is not in the plan 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
 from nyala.operate.doctor.steps import (
@@ -50,7 +50,30 @@ def make_plan(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     tservers = [s for t in facts.tservers for s in _of_tserver(t, facts, declared)]
     tablets = [s for t in facts.tablets if (s := _of_tablet(t, facts, declared))]
     orphans = [_of_orphan(tablet, one) for tablet, one in facts.orphans]
-    return [*_of_masters(facts, declared), *tservers, *tablets, *_more_tservers(facts), *orphans]
+    more = _more_tservers(facts, declared)
+    return [*_of_masters(facts, declared), *tservers, *tablets, *more, *orphans]
+
+
+def remarks(facts: ClusterFacts, declared: Declared) -> list[str]:
+    """Return why servers that were declared lost have no effect, one text for each.
+
+    Args:
+        facts: the cluster.
+        declared: statements of the operator.
+    """
+    servers: list[MasterFacts | TServerFacts] = [*facts.masters, *facts.tservers]
+    voters = [v for t in facts.tablets for v in _voters(t)]
+    known = {n for p in (*(s.place for s in servers), *voters) for n in (p.uuid, p.address)}
+    texts = [
+        f"--lost {name}: no server has this uuid or address; those that do not answer: "
+        + (", ".join(s.place.address for s in servers if not s.answers) or "none")
+        for name in sorted(declared.lost - known)
+    ]
+    for server in servers:
+        place = server.place
+        if server.answers and place.uuid in declared.lost:
+            texts.append(f"--lost {place.uuid}: {place.address} answers, so it is not lost")
+    return texts
 
 
 # ---- masters ------------------------------------------------------------------------------------------
@@ -59,11 +82,13 @@ def make_plan(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
 def _without_leader(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     """Return the steps for masters that have no leader: the operator performs them."""
     left = [m for m in facts.masters if m.catalog is not None and m.catalog.healthy]
-    silent = [m for m in facts.masters if not m.answers and not declared.is_lost(m.place)]
-    steps = [_start_master(m.place) for m in silent]
+    steps = [
+        _start_master(m) for m in facts.masters if not m.answers and not declared.is_lost(m.place)
+    ]
+    steps += [_wait_for_master(m) for m in facts.masters if m.answers and m.problem]
     if left:
         found = sorted((m.catalog for m in left if m.catalog), key=lambda s: s.last, reverse=True)
-        if has_majority(found) or silent:
+        if has_majority(found) or steps:
             return steps or [
                 RecoveryStep("elect-master", "a majority of the masters answers, and none leads yet",
                      "wait, and run nyala doctor again; if it lasts, see the masters' logs"),
@@ -75,24 +100,41 @@ def _without_leader(facts: ClusterFacts, declared: Declared) -> list[RecoverySte
         )
         why = "the masters have lost their majority: no table can be created, and none changed"
         return [RecoveryStep("recover-catalog", why, command, risk=risk_of(best, found))]
-    if silent:
+    if steps:
         return steps
+    failed = "".join(
+        f"; master {m.place.address} is FAILED: {m.error}" for m in facts.masters if m.error
+    )
     return [
         RecoveryStep(
             "rebuild-catalog",
-            "no master has a catalog that can be read",
+            f"no master has a catalog that can be read{failed}",
             "nyala master unsafe_rebuild TSERVER_ADDRESS... --dir NEW_DIRECTORY --address HOST:PORT "
             "--peer-address HOST:PORT, with the addresses of all tablet servers",
         )
     ]
 
 
-def _start_master(place: ServerEndpoint) -> RecoveryStep:
+def _start_master(master: MasterFacts) -> RecoveryStep:
+    place = master.place
     return RecoveryStep(
         f"start-{place.uuid or place.address}",
-        f"master {place.address} does not answer",
+        f"master {place.address} does not answer{_because(master.problem)}",
         f"start it with its directory; if its data are lost for good: nyala doctor --lost {place.address}",
     )
+
+
+def _wait_for_master(master: MasterFacts) -> RecoveryStep:
+    place = master.place
+    return RecoveryStep(
+        f"wait-{place.uuid or place.address}",
+        f"master {place.address} answers, and does not show its catalog{_because(master.problem)}",
+        "it may have the catalog: wait, or remove the reason, and run nyala doctor again",
+    )
+
+
+def _because(problem: str) -> str:
+    return f" ({problem})" if problem else ""
 
 
 def _of_masters(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
@@ -103,7 +145,7 @@ def _of_masters(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
         if master.answers and not master.error:
             continue
         if not master.answers and not declared.is_lost(master.place):
-            steps.append(_start_master(master.place))
+            steps.append(_start_master(master))
             continue
         removed += 1
         steps.append(_remove_master(master))
@@ -158,20 +200,17 @@ def _of_tserver(
     if server.starting:
         yield RecoveryStep(
             f"wait-{place.uuid}",
-            f"{name} answers, and does not list its replicas: it is still opening them, or overloaded",
+            f"{name} answers, and does not list its replicas: it is still opening them, is overloaded, or "
+            f"refuses this user{_because(server.problem)}",
             "wait, and run nyala doctor again; nyala cluster ksck shows when it serves",
         )
-    elif not server.answers and not _gone(place, facts, declared):
+    elif not server.answers and (server.alive or not declared.is_lost(place)):
         without = sum(
-            any(v.uuid == place.uuid for v in t.voters) and not has_majority(t.found)
+            any(v.uuid == place.uuid for v in _voters(t)) and not has_majority(t.found)
             for t in facts.tablets
         )
-        yield RecoveryStep(
-            f"start-{place.uuid}",
-            f"{name} does not answer; {without} tablets of which it is a voter have no majority",
-            "start it with its directory; if its data are lost for good: "
-            f"nyala doctor --lost {place.address}",
-        )
+        if without or not server.other:  # a new server has replaced it, and no tablet needs it
+            yield _start_tserver(server, name, without)
     if server.answers and not server.alive:
         yield RecoveryStep(
             f"report-{place.uuid}",
@@ -189,22 +228,40 @@ def _of_tserver(
         )
 
 
-def _gone(place: ServerEndpoint, facts: ClusterFacts, declared: Declared) -> bool:
-    """Return whether a server was declared lost, or another one has its address."""
-    known = next((t for t in facts.tservers if t.place.uuid == place.uuid), None)
-    return declared.is_lost(place) or (
-        known is not None and (bool(known.other) or declared.is_lost(known.place))
+def _start_tserver(server: TServerFacts, name: str, without: int) -> RecoveryStep:
+    place = server.place
+    command = (
+        "start it with its directory, if the other one has a wrong one, or one that was not mounted"
+        if server.other
+        else "start it with its directory"
+    )
+    name_of_it = place.uuid if server.other else place.address
+    command += f"; if its data are lost for good: nyala doctor --lost {name_of_it}"
+    if server.alive:
+        command = (
+            "the leader master has heard from it lately: check the network from here to it; or wait"
+        )
+    return RecoveryStep(
+        f"start-{place.uuid}",
+        f"{name} does not answer{_because(server.problem)}; {without} tablets of which it is a voter have "
+        "no majority",
+        command,
     )
 
 
-def _more_tservers(facts: ClusterFacts) -> list[RecoveryStep]:
-    alive = sum(t.answers for t in facts.tservers)
-    if alive >= facts.wanted:
+def _more_tservers(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
+    """Return the step for too few tablet servers; one that may return is started, not replaced."""
+    answer = sum(t.answers for t in facts.tservers)
+    return_too = sum(
+        not t.answers and not t.other and (t.starting or t.alive or not declared.is_lost(t.place))
+        for t in facts.tservers
+    )
+    if answer + return_too >= facts.wanted:
         return []
     return [
         RecoveryStep(
             "new-tserver",
-            f"{alive} tablet servers answer, and there are tables with {facts.wanted} replicas",
+            f"{answer} tablet servers answer, and there are tables with {facts.wanted} replicas",
             "start tablet servers with empty directories (nyala tserver run); the masters add replicas there",
         )
     ]
@@ -216,28 +273,49 @@ def _more_tservers(facts: ClusterFacts) -> list[RecoveryStep]:
 def _of_tablet(tablet: TabletFacts, facts: ClusterFacts, declared: Declared) -> RecoveryStep | None:
     """Return the step for one tablet; None: it has a majority.
 
-    A server that answers, and does not list its replicas yet, is not lost whatever was declared.
+    A server that answers and does not list its replicas, or sends heartbeats to the leader master, is not
+    lost whatever was declared.
     """
     if has_majority(tablet.found):
         return None
-    answering = {t.place.uuid for t in facts.tservers if t.answers}
-    starting = {t.place.uuid for t in facts.tservers if t.starting}
-    undeclared = tuple(
-        v.address or v.uuid
-        for v in tablet.voters
-        if v.uuid not in answering and (v.uuid in starting or not _gone(v, facts, declared))
-    )
+    known = {t.place.uuid: t for t in facts.tservers}
+    silent = [v for v in _voters(tablet) if not (v.uuid in known and known[v.uuid].answers)]
+    running = [
+        v for v in silent if v.uuid in known and (known[v.uuid].starting or known[v.uuid].alive)
+    ]
+    lost = [v for v in silent if declared.is_lost(known[v.uuid].place if v.uuid in known else v)]
+    undeclared = tuple(v.address or v.uuid for v in silent if v not in lost)
+    step = _without_majority(tablet, undeclared)
+    return replace(step, running=tuple(v.address or v.uuid for v in running))
+
+
+def _voters(tablet: TabletFacts) -> list[ServerEndpoint]:
+    """Return the voters of a tablet as the catalog, and every replica that answers, have them.
+
+    The catalog may be older than the last change of members.
+    """
+    voters = {v.uuid: v for v in tablet.voters}
+    for one in tablet.found:
+        for member in (*one.committed.members, *one.active.members):
+            if member.voter:
+                voters.setdefault(member.uuid, ServerEndpoint(member.uuid, member.address))
+    return list(voters.values())
+
+
+def _without_majority(tablet: TabletFacts, undeclared: tuple[str, ...]) -> RecoveryStep:
     target = _target(tablet.found)
     if target is not None:
         return _recover(tablet, target, undeclared)
     failed = [s for s in tablet.found if s.state == "FAILED"]
     if failed:
         return _from_files(tablet, failed)
+    whole = tablet.kind == "journal"  # the tablet is all of it: the order has to be forced
+    force = " --force" if whole else ""
     return RecoveryStep(
         f"replace-{tablet.tablet}",
-        f"table {tablet.table}, tablet {tablet.tablet}: no replica is left",
-        f"nyala tablet unsafe_replace_tablet {tablet.tablet}; restore its rows from a backup afterwards",
-        ReplaceLostTablet(tablet.tablet),
+        f"{tablet.title}: no replica is left",
+        f"nyala tablet unsafe_replace_tablet {tablet.tablet}{force}; restore it from a backup afterwards",
+        None if whole else ReplaceLostTablet(tablet.tablet),
         DataAtRisk(tablet.found),
         undeclared,
         discards=True,
@@ -257,7 +335,7 @@ def _recover(tablet: TabletFacts, target: Survivor, undeclared: tuple[str, ...])
     voters = target.committed.voters
     return RecoveryStep(
         f"recover-{tablet.tablet}",
-        f"table {tablet.table}, tablet {tablet.tablet}: {sum(v in kept for v in voters)} of {len(voters)} "
+        f"{tablet.title}: {sum(v in kept for v in voters)} of {len(voters)} "
         f"voters answer, a majority is {majority(len(voters))}: it can be neither written nor read",
         f"nyala tablet unsafe_change_config {tablet.tablet} {target.place.uuid} {' '.join(keep)}",
         RecoverTablet(tablet.tablet, target.place, keep),
@@ -270,7 +348,7 @@ def _from_files(tablet: TabletFacts, failed: Sequence[Survivor]) -> RecoveryStep
     best = failed[0]
     return RecoveryStep(
         f"files-{tablet.tablet}",
-        f"table {tablet.table}, tablet {tablet.tablet}: all replicas that are left are FAILED: {best.error}",
+        f"{tablet.title}: all replicas that are left are FAILED: {best.error}",
         f"stop the tablet server {best.place.address}, run nyala local_replica unsafe_recover "
         f"{tablet.tablet} --dir ITS_DIRECTORY --dry-run, which prints what its files have; then without "
         "--dry-run, and start the server",

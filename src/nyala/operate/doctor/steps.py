@@ -133,6 +133,7 @@ class RecoveryStep:
         action: performs it; None: only the operator can, on a machine of a server.
         risk: entries that it may lose; None: it loses nothing.
         undeclared: servers that the operator has to declare lost first, by `--lost`.
+        running: servers that may have the data, and run: they answer, or send heartbeats.
         discards: it discards rows without any check by the cluster: performed only if it is named.
     """
 
@@ -142,18 +143,20 @@ class RecoveryStep:
     action: Action | None = None
     risk: DataAtRisk | None = None
     undeclared: tuple[str, ...] = field(default=())
+    running: tuple[str, ...] = field(default=())
     discards: bool = False
 
     @property
     def ready(self) -> bool:
         """True if `nyala doctor` can perform it now."""
-        return self.action is not None and not self.undeclared
+        return self.action is not None and not self.undeclared and not self.running
 
     def as_dict(self, number: int) -> dict[str, Any]:
         """Return it for JSON, with its number in the plan."""
         return {
             "number": number, "name": self.name, "finding": self.finding, "command": self.command,
             "performed_by": "operator" if self.action is None else "doctor",
-            "declare_lost": list(self.undeclared), "discards_rows": self.discards,
+            "declare_lost": list(self.undeclared), "still_running": list(self.running),
+            "discards_rows": self.discards,
             "data_at_risk": None if self.risk is None else self.risk.as_dict(),
         }  # fmt: skip

@@ -1,10 +1,11 @@
 """Load generator: inserts generated rows with several threads, and measures."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ PREFIX = "loadgen_auto_"
 """Begin of the names of tables that the generator makes."""
 SCHEMA = pa.schema([("key", pa.int64()), ("int_value", pa.int32()), ("string_value", pa.string())])
 MOST = (1 << 63) - 1
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +132,7 @@ def load(table: Table, plan: LoadPlan) -> LoadResult:
         return rows, errors, took
 
     begin = monotonic_us()
-    with ThreadPoolExecutor(plan.threads, "loadgen") as pool:
-        done = list(pool.map(write, range(plan.threads)))
+    done = _all_of(plan.threads, write, range(plan.threads), failed)
     seconds = (monotonic_us() - begin) / 1e6
     took = np.array([us for _, _, times in done for us in times]) / 1000
     median, late = np.percentile(took, [50, 99])
@@ -138,6 +140,25 @@ def load(table: Table, plan: LoadPlan) -> LoadResult:
         sum(rows for rows, _, _ in done), sum(errors for _, errors, _ in done), seconds,
         (round(float(median), 1), round(float(late), 1)),
     )  # fmt: skip
+
+
+def _all_of(
+    threads: int, work: Callable[[A], T], items: Iterable[A], ended: threading.Event
+) -> list[T]:
+    """Return what `work` returns for each item; after an error or an interrupt the threads end early.
+
+    Args:
+        threads: number of threads.
+        work: called in a thread with an item; ends soon if `ended` is set.
+        items: of the work.
+        ended: set after an error or an interrupt.
+    """
+    with ThreadPoolExecutor(threads, "nyala-perf") as pool:
+        try:
+            return list(pool.map(work, items))
+        except BaseException:  # raised again: leaving the pool waits for its threads
+            ended.set()
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +194,18 @@ def scan(
         where: condition; None: all rows.
         threads: tablets that are read at a time.
     """
+    ended = threading.Event()
 
     def read(token: ScanToken) -> tuple[int, int]:
         rows = size = 0
         for batch in token.to_batches():
+            if ended.is_set():
+                break
             rows, size = rows + batch.num_rows, size + batch.nbytes
         return rows, size
 
     begin = monotonic_us()
     tokens = table.scan(columns, where).tokens()
-    with ThreadPoolExecutor(threads, "table_scan") as pool:
-        done = list(pool.map(read, tokens))
+    done = _all_of(threads, read, tokens, ended)
     seconds = (monotonic_us() - begin) / 1e6
     return ScanResult(sum(r for r, _ in done), sum(b for _, b in done), seconds, len(tokens))

@@ -278,8 +278,9 @@ class Rebalance:
                 await membership.move(move.source, move.target)
         except NyalaError as err:
             self.notify(f"failed: {what}: {err.message}")
-            # InvalidArgument: another run has moved the tablet meanwhile; the target has no part in it
-            only_tablet = transfer or isinstance(err, InvalidArgument)
+            # InvalidArgument: another run has moved the tablet meanwhile. NotFound: its table was dropped.
+            # The target has no part in either.
+            only_tablet = transfer or isinstance(err, InvalidArgument | NotFound)
             for concerned in (move.tablet,) if only_tablet else (move.tablet, move.target):
                 self._failures[concerned] += 1
                 if self._failures[concerned] >= ATTEMPTS:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nyala.common.errors import Unavailable
+from nyala.common.errors import NotFound, Unavailable
 from nyala.env.clock import SystemClock
 from nyala.operate.rebalance import moves
 from nyala.operate.rebalance.moves import ATTEMPTS, Rebalance, Seen
@@ -18,6 +18,7 @@ class Cluster:
 
     def __init__(self, servers, tablets):
         self.servers, self.where, self.tried, self.silent = servers, tablets, [], []
+        self.dropped = set()
         self.env = SimpleNamespace(clock=SystemClock(), tasks=self)
         self.masters = self
 
@@ -36,6 +37,9 @@ class Cluster:
     def membership(self, _core, tablet, *, timeout_ms):
         async def move(source, target):
             self.tried.append((tablet, target))
+            if tablet in self.dropped:
+                self.where.pop(tablet, None)
+                raise NotFound("no tablet server has a replica of it")
             if target == "full":
                 raise Unavailable("no space left on the device")
             self.where[tablet] = target
@@ -59,6 +63,13 @@ def test_server_to_which_moves_fail_is_left_alone_and_the_others_are_made_even(c
     assert len(result.moves) == 6
     assert result.failed
     assert all("no space left" in text for text in result.failed)
+
+
+def test_tables_that_are_dropped_meanwhile_are_no_failures_of_the_servers(cluster):
+    cluster.servers, cluster.dropped = ["s1", "s2"], {str(n) for n in range(6)}
+    result = asyncio.run(Rebalance(cluster, leaders=False).run())
+    assert result.failed == []
+    assert sorted(cluster.where.values()) == ["s1"] * 3 + ["s2"] * 3
 
 
 def test_run_goes_on_when_a_server_does_not_answer_for_a_moment(cluster):

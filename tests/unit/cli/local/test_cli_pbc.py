@@ -65,3 +65,12 @@ def test_other_file_is_refused(tmp_path):
     status, _, err = nyala("pbc", "dump", path)
     assert status == 2
     assert "is none of: instance, superblock, consensus metadata, manifest of a journal" in err
+
+
+def test_large_file_of_another_kind_is_refused_without_reading_it(tmp_path):
+    path = tmp_path / "rows"
+    with path.open("wb") as file:
+        file.truncate(1 << 42)
+    status, _, err = nyala("pbc", "dump", path)
+    assert status == 2
+    assert "is none of: instance" in err

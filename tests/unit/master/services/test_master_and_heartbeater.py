@@ -1,11 +1,14 @@
 """The tablet server's heartbeater with three masters: content and time of each report."""
 
+from dataclasses import replace
 from unittest.mock import AsyncMock
 
 import pytest
 
+from nyala.common.errors import Unavailable
 from nyala.common.ids import TabletId
 from nyala.master.catalog.records import tablet_row
+from nyala.tserver import heartbeater
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.sim.world.loop import run
@@ -218,3 +221,39 @@ def test_removed_and_readded_master_accepts_reports():
     received, lines = reports_of(work, [ONE, TWO])
     assert received == [(False, [TWO]), NOTHING, NOTHING]
     assert lines[-1].startswith("writes tablet t2 RUNNING")
+
+
+class SilentMasters:
+    """Calls that are not answered as long as `silent` is set."""
+
+    def __init__(self, rpc):
+        self.rpc, self.silent = rpc, True
+
+    async def call(self, address, method, request, *, timeout_ms):
+        if self.silent:
+            raise Unavailable("the stream port 127.0.0.1:9 does not answer")
+        return await self.rpc.call(address, method, request, timeout_ms=timeout_ms)
+
+
+def test_master_that_answers_no_heartbeat_is_logged_once_and_its_answers_too(caplog):
+    caplog.set_level("INFO", heartbeater.__name__)
+
+    def logged():
+        return [r.getMessage() for r in caplog.records if r.name == heartbeater.__name__]
+
+    async def work(scenario, server):
+        rpc = SilentMasters(scenario.env.rpc)
+        reporter = Reporter(lambda: server_info("b"), lambda wanted: [], AsyncMock())
+        Heartbeater(replace(scenario.env, rpc=rpc), lambda: ["m1:1"], reporter, 500, 5000).start()
+        await scenario.env.tasks.sleep_ms(4_000)
+        assert logged() == [], "a master that is restarted is not worth a warning"
+        await scenario.env.tasks.sleep_ms(20_000)
+        rpc.silent = False
+        await scenario.env.tasks.sleep_ms(4_000)
+
+    reports_of(work)
+    assert logged() == [
+        "master m1:1 has answered no heartbeat for 5 s; if it leads, this server counts as dead: "
+        "the stream port 127.0.0.1:9 does not answer [UNAVAILABLE]",
+        "master m1:1 answers heartbeats again",
+    ]

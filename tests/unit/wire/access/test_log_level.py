@@ -75,6 +75,8 @@ def test_others_are_refused(logger, tmp_path, caller):
 @pytest.mark.parametrize(
     ("name", "level", "expected"),
     [("asyncio", "DEBUG", "no logger of a server"), ("nyalax", "DEBUG", "no logger of a server"),
+     ("nyala.test_log_levle", "DEBUG", f"has no logger 'nyala.test_log_levle'; .* {NAME}"),
+     ("nyala.x" + "y" * 5000, "DEBUG", "has no logger"),
      (NAME, "LOUD", "no level; use one of DEBUG, INFO, WARNING, ERROR"), (NAME, "", "no level")],
 )  # fmt: skip
 def test_other_loggers_and_levels_are_refused(logger, name, level, expected):
