@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nyala.client.core import ClientCore
-from nyala.common.errors import NyalaError
+from nyala.common.errors import NyalaError, TimedOut, Unavailable
 from nyala.machines import registry
 from nyala.operate.tablets import HOLDS, merge_holds
 from nyala.wire import methods
@@ -184,19 +184,34 @@ async def check_tservers(
             )
             health.tservers.append((server.uuid, server.address, 0, "UNREACHABLE"))
             continue
+        unanswered = _stream_port_problems(copying)
         under_way = {} if isinstance(copying, NyalaError) else _copies(copying)
         found[server.uuid] = under_way | {t.report.tablet_id: t for t in answer.tablets}
         whole = [t.report for t in answer.tablets if t.report.state not in ("FAILED", "TOMBSTONED")]
         errors = dict.fromkeys(
             r.error for r in whole if r.error
         )  # errors of the server, which each of its replicas reports
-        errors |= dict.fromkeys(answer.problems)
+        errors |= dict.fromkeys([*answer.problems, *unanswered])
         health.problems += [f"tablet server {server.address}: {error}" for error in errors]
         warnings = dict.fromkeys(r.warning for r in whole if r.warning)
         health.problems += [f"tablet server {server.address}: {warning}" for warning in warnings]
         state = "UNHEALTHY" if errors or warnings else "HEALTHY"
         health.tservers.append((server.uuid, server.address, len(answer.tablets), state))
     return found
+
+
+def _stream_port_problems(copying: pb.CopyStatusResponse | NyalaError) -> list[str]:
+    """Return the problem of a server that answers at its public port only.
+
+    Args:
+        copying: its answer to CopyStatus, which is called over the stream port, or the error.
+    """
+    if not isinstance(copying, Unavailable | TimedOut):
+        return []  # one that refuses the caller answers
+    return [
+        f"it answers at its public port, and not at its stream port ({copying.message}); no client can read "
+        "or write there: let clients and servers reach both ports"
+    ]
 
 
 def _copies(answer: pb.CopyStatusResponse) -> dict[str, pb.TabletStatus]:

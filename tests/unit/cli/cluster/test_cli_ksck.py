@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from nyala.cli.serve import ListenAddresses, server_facts
-from nyala.common.errors import Unavailable
+from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
 from nyala.env.clock import SystemClock
@@ -139,7 +139,7 @@ class Servers:
     def __init__(
         self,
         lists: Callable[[str], pb.ListTabletsResponse],
-        copies: Sequence[pb.CopyProgress] = (),
+        copies: Sequence[pb.CopyProgress] | NyalaError = (),
     ) -> None:
         self._lists = lists
         self._copies = copies
@@ -148,6 +148,8 @@ class Servers:
         if method is methods.LIST_TABLETS:
             return self._lists(address)
         assert method is methods.COPY_STATUS
+        if isinstance(self._copies, NyalaError):
+            raise self._copies
         return pb.CopyStatusResponse(copies=self._copies)
 
 
@@ -176,6 +178,16 @@ def test_tablet_server_with_wrong_clock_is_unhealthy():
     assert [(t[1], t[3]) for t in health.tservers] == [("a:1", "UNHEALTHY"), ("b:1", "HEALTHY")]
     (problem,) = health.problems
     assert problem.startswith("tablet server a:1: all that b at b:9 sends is refused")
+
+
+def test_server_whose_stream_port_does_not_answer_is_unhealthy():
+    health, _ = checked(Servers(lambda _: listing(), Unavailable("no connection to a:2")), "a")
+    assert [(t[1], t[3]) for t in health.tservers] == [("a:1", "UNHEALTHY")]
+    (problem,) = health.problems
+    assert problem.startswith(
+        "tablet server a:1: it answers at its public port, and not at its stream"
+    )
+    assert "no connection to a:2" in problem
 
 
 def test_memory_problem_is_reported_once_in_text_and_json():
