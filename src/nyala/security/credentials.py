@@ -68,7 +68,7 @@ class Credentials:
     def refresh(self) -> bool:
         """Read the files again if they have changed; return whether this was done.
 
-        Files that do not belong together, as in the middle of a replacement, are not used. Any thread may call.
+        Files that do not belong together, as in the middle of a replacement, are not used. From any thread.
         """
         with self._lock:
             now = self._stat()
