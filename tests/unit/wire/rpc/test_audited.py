@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -12,7 +13,7 @@ from nyala.admin.auditing import Auditor
 from nyala.common.errors import AlreadyPresent, Forbidden, Throttled, Unauthenticated, Unavailable
 from nyala.env.env import system_env
 from nyala.security import policy
-from nyala.security.audit import verify
+from nyala.security.audit import AuditLog, earlier_files, verify, verify_files
 from nyala.security.principal import AccessRole
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
@@ -307,3 +308,38 @@ def test_memory_of_users_who_logged_in_is_bounded(monkeypatch):
     host = "10.0.0.1 (Login)"
     known = [n for n in range(100) if refusals.counted_for(host, f"user{n}") != host]
     assert known == list(range(90, 100))
+
+
+@pytest.mark.full
+def test_flood_of_refusals_leaves_few_lines_in_files_of_one_chain_also_while_the_disk_is_full(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(AuditLog.__init__, "__defaults__", (20_000,))
+    (tmp_path / "instance").touch()
+
+    async def scenario():
+        env, now, write = system_env(GrpcRpc()), Lines(), os.write
+        audit = Auditor(env, str(tmp_path))
+        refusals = Refusals(audit, lambda: now.now_s)
+        for window in range(4):
+            full = window == 2
+            monkeypatch.setattr(os, "write", (lambda f, r: write(f, r[:10])) if full else write)
+            for number in range(25_000):
+                await refusals.note(f"user{number % 5_000}", "a/Get", "peer", REFUSED)
+            now.now_s += WINDOW_S
+        monkeypatch.setattr(os, "write", write)
+        await refusals.note("last", "a/Get", "peer", REFUSED)
+        held = vars(refusals)
+        await eventually(lambda: not held["_tasks"], "the counts are told")
+        assert max(len(held[name]) for name in ("_lines", "_calls", "_suppressed")) <= LINES
+        await audit.close()
+        await env.tasks.close()
+
+    uvloop.run(scenario())
+    files = [*map(str, earlier_files(str(tmp_path / "audit"))), str(tmp_path / "audit/audit.log")]
+    assert len(files) > 2
+    verify_files(files)
+    found = [json.loads(x) for f in files for x in Path(f).read_text().splitlines()]
+    assert sum(x["event"] == "refused" for x in found) == 3 * LINES + 1
+    counted = sum(x["refusals"] for x in found if x["event"] == "suppressed")
+    assert counted == 3 * (25_000 - LINES), "but for the counts that were due while it was full"
