@@ -74,6 +74,7 @@ def test_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", lambda file, raw: write(file, raw[:10]))
     with pytest.raises(OSError, match="No space"):
         log.append({"event": "two"})
+    assert verify(str(tmp_path / FILE_NAME))[:2] == (0, 0), "also if the process ends now"
     monkeypatch.setattr(os, "write", write)
     log.append({"event": "three"})
     log.close()
