@@ -8,7 +8,7 @@ LINES = 100
 
 
 class BoundedLines(logging.Filter):
-    """Filter of a logger: lines above the bound are dropped, and the first of a later window has their number.
+    """Filter of a logger: lines above the bound are dropped; the first of a later window has their number.
 
     Args:
         most: lines in a window.
