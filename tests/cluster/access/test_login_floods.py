@@ -21,7 +21,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nyala.common.errors import Throttled, Unauthenticated
+from nyala.common.errors import NyalaError, Throttled, Unauthenticated
 from nyala.security.audit import verify
 from nyala.security.signing_request import new_request
 from nyala.testing import MiniCluster, layout
@@ -144,7 +144,7 @@ class Flood:
     """Guesses of passwords by several hosts, of users that exist and of others, until all were made."""
 
     def __init__(self, cluster):
-        self.seen = Counter()
+        self.seen: Counter[str] = Counter()
         self._cluster = cluster
         self._threads = ThreadPoolExecutor(len(GUESSERS))
         self._work = [self._threads.submit(self._run, n, h) for n, h in enumerate(GUESSERS)]
@@ -186,7 +186,8 @@ def test_users_log_in_beside_guesses_of_others_and_memory_and_log_are_bounded(cl
     assert attempt(cluster, HOME, "ann", password=PASSWORD) is None, "she is known at this host now"
     masters = [n for n in cluster.names if n.startswith("master")]
     before = {n: resident(cluster, n) for n in masters}
-    began, flood, refused, rounds = time.monotonic(), Flood(cluster), [], 0
+    refused: list[str] = []
+    began, flood, rounds = time.monotonic(), Flood(cluster), 0
     try:
         while flood.running:
             wait_until(lambda: admitted(cluster, HOME, "ann", refused), "ann logs in at home")
@@ -218,7 +219,9 @@ def test_users_log_in_beside_guesses_of_others_and_memory_and_log_are_bounded(cl
 
 def test_keys_of_an_issuer_are_replaced_under_logins_and_a_removed_key_ends(cluster, keys):
     add(cluster, "dora", "--without-password")
-    stopped, errors, done, hosts = threading.Event(), [], Counter(), iter(range(1, 250))
+    stopped, hosts = threading.Event(), iter(range(1, 250))
+    errors: list[NyalaError] = []
+    done: Counter[str] = Counter()
     published = ["first"]
 
     def log_in_always():
@@ -228,6 +231,9 @@ def test_keys_of_an_issuer_are_replaced_under_logins_and_a_removed_key_ends(clus
             done[kid] += err is None
             errors.extend(filter(None, [err]))
 
+    def logged_in(kid, wanted):
+        return bool(errors) or done[kid] >= wanted
+
     thread = threading.Thread(target=log_in_always)
     thread.start()
     try:
@@ -235,13 +241,13 @@ def test_keys_of_an_issuer_are_replaced_under_logins_and_a_removed_key_ends(clus
             wanted = done[kid] + 3
             keys.publish(*with_)
             published.append(kid)
-            wait_until(lambda wanted=wanted, kid=kid: errors or done[kid] >= wanted, "logins go on")
+            wait_until(partial(logged_in, kid, wanted), "logins go on")
         keys.publish("first")  # what remains; the second one is removed
         removed = attempt(cluster, f"127.0.2.{next(hosts)}", token=keys.token("second"))
         assert isinstance(removed, Unauthenticated)
         assert "does not name one of the keys" in removed.message
         wanted = done["first"] + 3
-        wait_until(lambda: errors or done["first"] >= wanted, "logins go on")
+        wait_until(partial(logged_in, "first", wanted), "logins go on")
         now = time.time()
         for made, why in (
             (keys.token("first", signed_by="foreign"), "signature"),

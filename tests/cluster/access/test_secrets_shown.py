@@ -62,10 +62,8 @@ def request(cluster, server, path, method="GET", body="", **headers):
 
 def pages_of(cluster, server):
     """Return all pages of a server by path, found by their links, as pages and as JSON."""
-    found, waiting = (
-        {},
-        ["/", "/metrics", "/healthz", "/log", "/rpcz", "/scans", "/threads", "/options"],
-    )
+    found: dict[str, str] = {}
+    waiting = ["/", "/metrics", "/healthz", "/log", "/rpcz", "/scans", "/threads", "/options"]
     while waiting:
         path = waiting.pop()
         if path in found:

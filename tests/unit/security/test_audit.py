@@ -138,7 +138,7 @@ def test_part_of_a_line_that_cannot_be_removed_is_removed_before_the_next(tmp_pa
 
 
 def test_line_is_durable_with_the_entry_of_its_file(tmp_path, monkeypatch):
-    synced = []
+    synced: list[Path] = []
     monkeypatch.setattr("nyala.security.audit.sync_folder", synced.append)
     log = AuditLog(str(tmp_path), file_bytes=1)
     for number in range(3):
