@@ -97,7 +97,8 @@ class AuthorityUpkeep:
         if self._keys is not None and len(answer.certificates) == 1:
             newest = bundle.key_id(bundle.parse(wanted)[0])
             links = b"".join(answer.links)
-            await self._env.tasks.run(Lane.DISK, self._keys.settle, newest, links)
+            now_s = self._env.clock.wall_us() / 1e6
+            await self._env.tasks.run(Lane.DISK, self._keys.settle, newest, links, now_s)
 
     @property
     def outdated(self) -> bool:

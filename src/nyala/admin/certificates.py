@@ -215,16 +215,19 @@ def known_revocations(credentials: Credentials | None) -> Handlers:
 
 
 def join_port(env: Env, credentials: Credentials, masters: Callable[[], Sequence[str]]) -> JoinPort:
-    """Return the join port of a master, which passes requests on to the leader.
+    """Return the join port of a master, which passes requests on to the leader, which it remembers.
 
     Args:
         env: calls.
         credentials: of this master.
         masters: returns the public addresses of the masters.
     """
+    known: Masters | None = None
 
     async def join(request: pb.JoinRequest) -> pb.JoinResponse:
-        known = Masters(env, masters())
+        nonlocal known
+        known = known or Masters(env, masters())
+        known.addresses.add(masters())
         if request.HasField("login"):
             request.login.csr = request.csr
             found = await known.call(methods.LOGIN, request.login, timeout_ms=CALL_TIMEOUT_MS)

@@ -26,10 +26,13 @@ def password_login(
         credentials: of this server.
         masters: returns the public addresses of the masters.
     """
+    known: Masters | None = None
 
     async def check(name: str, password: str, host: str) -> PeerIdentity:
+        nonlocal known
         request = pb.LoginRequest(name=name, password=password, peer_host=host)
-        known = Masters(env, masters())
+        known = known or Masters(env, masters())
+        known.addresses.add(masters())
         found = await known.call(methods.LOGIN, request, timeout_ms=TIMEOUT_MS)
         who = Principal(credentials.principal.cluster, parse_role(found.role), found.name)
         begins_s = found.issued_us // 1_000_000 - BACKDATED_S

@@ -6,6 +6,7 @@ removed when the log is opened: what it describes did not happen. `verify` detec
 removed or inserted; lines removed from the end are detected only by a number and hash noted elsewhere.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nyala.common.errors import Corrupt, InvalidArgument
+from nyala.security.files import sync_folder
 
 FILE_NAME = "audit.log"
 FILE_BYTES = 16 << 20
@@ -38,6 +40,7 @@ class AuditLog:
         self._file_bytes = file_bytes
         self._number, self._hash = 0, FIRST
         self._first = 0  # number of the first line of the file
+        self._entered = False  # the entry of the file in its folder is durable
         if self._path.exists():
             self._recover()
         else:
@@ -57,15 +60,21 @@ class AuditLog:
         """
         if self._size >= self._file_bytes:
             self._rotate()
+        if not self._entered:
+            sync_folder(self._path.parent)
+            self._entered = True
         line = {"number": self._number, "before": self._hash, **fields}
         raw = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        if os.fstat(self._file).st_size != self._size:  # a part of a line that could not be removed
+            os.ftruncate(self._file, self._size)
         try:
             written = os.write(self._file, raw)
             if written < len(raw):
                 raise OSError(28, "No space left on device")
             os.fdatasync(self._file)
         except OSError:
-            os.ftruncate(self._file, self._size)
+            with contextlib.suppress(OSError):  # tried again before the next line
+                os.ftruncate(self._file, self._size)
             raise
         self._size += len(raw)
         self._number, self._hash = self._number + 1, hashlib.sha256(raw).hexdigest()
@@ -75,10 +84,18 @@ class AuditLog:
         os.close(self._file)
 
     def _rotate(self) -> None:
-        os.rename(self._path, self._path.with_name(f"{FILE_NAME}.{self._first:012d}"))
+        """Begin a new file; what fails is tried again at the next line, and the present file stays open."""
+        new = self._path.with_name(f".{FILE_NAME}.new")
+        made = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        try:
+            if self._path.exists():
+                os.rename(self._path, self._path.with_name(f"{FILE_NAME}.{self._first:012d}"))
+            os.rename(new, self._path)
+        except OSError:
+            os.close(made)
+            raise
         os.close(self._file)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._size, self._first = 0, self._number
+        self._file, self._size, self._first, self._entered = made, 0, self._number, False
 
     def _recover(self) -> None:
         raw = self._path.read_bytes()

@@ -6,6 +6,7 @@ its files. Connections that are open stay open.
 
 import os
 import ssl
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,32 +53,38 @@ class Credentials:
         self.version = 0
         self.revocations = Revocations()
         self.grants = Grants()
+        self._lock = threading.Lock()  # gRPC asks in threads of its own
         self._state = self._stat()
-        self.pem, self.principal = _read(files)
+        self.pem, self.principal = read_files(files)
+        self._client, self._newest = self._contexts(self.pem)
         self._server, self._web = _context(server=True), _context(server=True)
         self._web.verify_mode = ssl.CERT_OPTIONAL
         self._join = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._join.minimum_version = ssl.TLSVersion.TLSv1_3
-        for front in (self._server, self._web):
+        for front in (self._server, self._web, self._join):
+            front.load_cert_chain(files.cert, files.key)
             front.sni_callback = self._use_newest
-        self._apply()
 
     def refresh(self) -> bool:
         """Read the files again if they have changed; return whether this was done.
 
-        Files that do not belong together, as in the middle of a replacement, are not used.
+        Files that do not belong together, as in the middle of a replacement, are not used. From any thread.
         """
-        now = self._stat()
-        if now == self._state:
-            return False
-        try:
-            pem, principal = _read(self.files)
-        except InvalidArgument:
-            return False  # asked for again with the next connection
-        self._state, self.pem, self.principal = now, pem, principal
-        self._apply()
-        self.version += 1
-        return True
+        with self._lock:
+            now = self._stat()
+            if now == self._state:
+                return False
+            try:
+                pem, principal = read_files(self.files)
+                client, newest = self._contexts(pem)
+            except (InvalidArgument, OSError):
+                return False  # asked for again with the next connection; ssl.SSLError is an OSError
+            if self._stat() != now:
+                return False  # replaced meanwhile: contexts and `pem` may be of different files
+            self._state, self.pem, self.principal = now, pem, principal
+            self._client, self._newest = client, newest
+            self.version += 1
+            return True
 
     def check(self, identity: PeerIdentity) -> None:
         """Check that a certificate, which was verified when its connection was made, is still valid.
@@ -122,22 +129,22 @@ class Credentials:
         found = x509.load_pem_x509_certificate(self.pem.cert)
         return frozenset(h.lower() for h in hosts_of(found))
 
-    def _apply(self) -> None:
-        """Use the files for new connections.
+    def _contexts(self, pem: Pem) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """Return contexts of a client and of a server for new connections.
 
-        A context never forgets an authority, so the authorities are in new ones. Those that listeners have
-        refer to the newest at each handshake.
+        A context never forgets an authority, and one in use must not change in another thread. So each
+        reading makes new ones. Those that listeners have refer to the newest at each handshake.
         """
-        self._client, self._newest = _context(server=False), _context(server=True)
-        for context in (self._client, self._newest):
-            context.load_verify_locations(cadata=self.pem.ca.decode())
-        for context in (self._client, self._newest, self._server, self._web, self._join):
+        made = _context(server=False), _context(server=True)
+        for context in made:
+            context.load_verify_locations(cadata=pem.ca.decode())
             context.load_cert_chain(self.files.cert, self.files.key)
+        return made
 
     def _use_newest(
         self, connection: ssl.SSLObject, host: str | None, context: ssl.SSLContext
     ) -> None:
-        """Continue a handshake with the newest authorities; called for each, also without a host's name."""
+        """Continue a handshake with the newest files; called for each, also without a host's name."""
         connection.context = self._newest
 
     def _stat(self) -> tuple[tuple[int, int, int], ...]:
@@ -160,7 +167,8 @@ def _context(server: bool) -> ssl.SSLContext:
     return made
 
 
-def _read(files: CredentialFiles) -> tuple[Pem, Principal]:
+def read_files(files: CredentialFiles) -> tuple[Pem, Principal]:
+    """Return the contents of the files, and who they are of; raises as `Credentials`."""
     from nyala.security.verify import read  # slow to import, and most processes have no credentials
 
     return read(files)

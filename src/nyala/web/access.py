@@ -24,8 +24,10 @@ from nyala.security.identity import PeerIdentity
 from nyala.security.principal import AccessRole
 from nyala.web.logins import SESSION_S, Logins
 from nyala.web.pages import message
+from nyala.wire.tls.bounded_lines import BoundedLines
 
 log = logging.getLogger(__name__)
+log.addFilter(BoundedLines())
 
 FORM_S = 600
 """Time, in seconds, within which the form for a password has to be sent."""

@@ -21,10 +21,12 @@ from typing import Generic, TypeVar, cast
 from nyala.common.errors import Unauthenticated
 from nyala.security.credentials import Credentials
 from nyala.wire.tls.access import identity_of_connection
+from nyala.wire.tls.bounded_lines import BoundedLines
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 log = logging.getLogger(__name__)
+log.addFilter(BoundedLines())
 
 HANDSHAKE_S = 5.0
 """Time, in seconds, for the TLS handshake of an accepted connection."""

@@ -21,9 +21,11 @@ from nyala.wire.framing import ReceiveBuffer
 from nyala.wire.limits import PeerLimits
 from nyala.wire.tls.access import identity_of_connection
 from nyala.wire.tls.auditing import Audit
+from nyala.wire.tls.bounded_lines import BoundedLines
 from nyala.wire.tls.refusals import Refusals
 
 log = logging.getLogger(__name__)
+log.addFilter(BoundedLines())
 
 BUFFER_BYTES = 256 << 10
 """Initial receive buffer of a connection; doubled while a frame fills it."""

@@ -242,14 +242,18 @@ class _Call:
                 if self._audit is None or self._method.path not in policy.AUDITED:
                     return self._encode(await cast("Awaitable[Any]", handler(request)))
                 by = " at ".join(filter(None, (getattr(request, "peer_host", ""), _caller_text())))
-                who = f"{by} ({self._method.path.rpartition('/')[2]})"
-                self._refusals.require_room(who)
+                caller = f"{by} ({self._method.path.rpartition('/')[2]})"
+                user = request.name if self._method is methods.LOGIN else ""
+                counted = self._refusals.counted_for(caller, user)
+                self._refusals.require_room(counted)
                 try:
                     async with audited(self._audit, self._method.path, request):
-                        return self._encode(await cast("Awaitable[Any]", handler(request)))
+                        encoded = self._encode(await cast("Awaitable[Any]", handler(request)))
                 except (Forbidden, Unauthenticated, Throttled):
-                    self._refusals.count(who)
+                    self._refusals.count(counted)
                     raise
+                self._refusals.logged_in(caller, user)
+                return encoded
 
         return cast("bytes", await self._guard(answer(), context, len(raw)))
 

@@ -38,10 +38,12 @@ from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 from nyala.wire.tls.access import checked, identity_of_connection
+from nyala.wire.tls.bounded_lines import BoundedLines
 from nyala.wire.tls.refusals import Refusals
 from nyala.wire.tls.requests import TableAccess
 
 log = logging.getLogger(__name__)
+log.addFilter(BoundedLines())
 
 CONNECTIONS = 1024
 OPEN_S = 5.0

@@ -31,7 +31,7 @@ GROWN = 400 << 20
 """Bytes by which the memory of a server may grow."""
 DESTRUCTIVE = {
     methods.UNSAFE_CHANGE_CONFIG.path, methods.SET_DECOMMISSION.path, methods.REVOKE.path,
-    methods.DROP_TABLE.path,
+    methods.DROP_TABLE.path, methods.REPLACE_TABLET.path,
 }  # fmt: skip
 """Methods that, called by an administrator, may do what they say; users call them too."""
 

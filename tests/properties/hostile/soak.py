@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 INPUTS = 9_500
 """Inputs of one run of the tests, about; those to servers on virtual time are half of them."""
 CLUSTER = "tests/cluster/access/test_hostile.py"
+MEMORY_MB = 1_500
+"""Bound on the resident memory of each process of a run: that of the tests, and of each server."""
 
 
 def main() -> int:
@@ -35,8 +38,12 @@ def main() -> int:
         ]
         failed += subprocess.run(words, env=environ, check=False).returncode != 0
         runs += 1
-    print(f"hostile: {runs * INPUTS} inputs, seeds {asked.seed} on, {failed} of {runs} runs failed")
-    return 1 if failed else 0
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    print(
+        f"hostile: {runs * INPUTS} inputs, seeds {asked.seed} on, {failed} of {runs} runs failed, "
+        f"the largest process had {largest} MiB of memory, of {MEMORY_MB}"
+    )
+    return 1 if failed or largest > MEMORY_MB else 0
 
 
 if __name__ == "__main__":

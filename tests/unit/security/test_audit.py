@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,7 @@ def test_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", lambda file, raw: write(file, raw[:10]))
     with pytest.raises(OSError, match="No space"):
         log.append({"event": "two"})
+    assert verify(str(tmp_path / FILE_NAME))[:2] == (0, 0), "also if the process ends now"
     monkeypatch.setattr(os, "write", write)
     log.append({"event": "three"})
     log.close()
@@ -85,3 +87,61 @@ def test_files_that_are_no_audit_log_are_refused(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(InvalidArgument, match="no line"):
         verify(str(tmp_path / "empty"))
+
+
+@pytest.mark.parametrize("failing", ["open", "rename", "second rename"])
+def test_file_that_cannot_be_followed_by_a_new_one_stays_open(tmp_path, monkeypatch, failing):
+    log, calls = AuditLog(str(tmp_path), file_bytes=1), []
+    log.append({"event": "first"})
+    name = failing.rpartition(" ")[2]
+    real = getattr(os, name)
+
+    def fails(*given):
+        calls.append(given)
+        if failing != "second rename" or len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return real(*given)
+
+    for _ in range(2):
+        calls.clear()
+        monkeypatch.setattr(os, name, fails)
+        with pytest.raises(OSError, match="No space"):
+            log.append({"event": "refused"})
+        monkeypatch.setattr(os, name, real)
+        log.append({"event": "second"})
+    log.close()
+    again = AuditLog(str(tmp_path))
+    again.append({"event": "last"})
+    again.close()
+    files = [*map(str, earlier_files(str(tmp_path))), str(tmp_path / FILE_NAME)]
+    verify_files(files)
+    lines = [json.loads(x)["event"] for f in files for x in Path(f).read_text().splitlines()]
+    assert lines == ["first", "second", "second", "last"]
+
+
+def test_part_of_a_line_that_cannot_be_removed_is_removed_before_the_next(tmp_path, monkeypatch):
+    log, write, truncate = AuditLog(str(tmp_path)), os.write, os.ftruncate
+    log.append({"event": "first"})
+
+    def broken(*_given):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "write", lambda file, raw: write(file, raw[:10]))
+    monkeypatch.setattr(os, "ftruncate", broken)
+    with pytest.raises(OSError, match="No space"):
+        log.append({"event": "refused"})
+    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "ftruncate", truncate)
+    log.append({"event": "second"})
+    log.close()
+    assert verify(str(tmp_path / FILE_NAME))[:2] == (0, 1)
+
+
+def test_line_is_durable_with_the_entry_of_its_file(tmp_path, monkeypatch):
+    synced: list[Path] = []
+    monkeypatch.setattr("nyala.security.audit.sync_folder", synced.append)
+    log = AuditLog(str(tmp_path), file_bytes=1)
+    for number in range(3):
+        log.append({"event": "line"})
+        assert len(synced) == number + 1, "each line begins a file"
+    log.close()

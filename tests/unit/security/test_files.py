@@ -4,6 +4,8 @@ import datetime
 import os
 import shutil
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,14 @@ from cryptography import x509
 
 from nyala.common.errors import AlreadyPresent, Corrupt, InvalidArgument, NotFound
 from nyala.security import authority as authorities
+from nyala.security import credentials as credentials_module
 from nyala.security import issue, verify
 from nyala.security.credentials import Credentials
 from nyala.security.describe import describe
 from nyala.security.files import ENVIRONMENT, CredentialFiles, files_of_environment, named_files
 from nyala.security.principal import AccessRole
 from tests.unit.security.certificates import authority, server_files, user_files
+from tests.waiting import later
 
 
 def copied(files, folder):
@@ -182,3 +186,53 @@ def test_all_three_files_are_named_or_none(monkeypatch):
     found = files_of_environment()
     assert found == server_files()
     assert found.source == ENVIRONMENT
+
+
+def replaced(files, other):
+    """Replace the certificate and key of a process, as in one file that is renamed."""
+    for before, after in ((files.cert, other.cert), (files.key, other.key)):
+        shutil.copy(after, before)
+
+
+def test_files_that_are_replaced_while_they_are_read_are_read_again(tmp_path, monkeypatch):
+    """So what a server says of its certificate, and what it proves in handshakes, are one certificate."""
+    files = copied(server_files(), tmp_path)
+    known, read = Credentials(files), credentials_module.read_files
+
+    def read_and_replace(asked):
+        found = read(asked)
+        monkeypatch.undo()
+        replaced(files, user_files(AccessRole.WRITER))
+        return found
+
+    replaced(files, user_files(AccessRole.READER))
+    monkeypatch.setattr(credentials_module, "read_files", read_and_replace)
+    assert not known.refresh()
+    assert (known.principal.role, known.version) == (AccessRole.SERVER, 0)
+    assert known.refresh()
+    assert (known.principal.role, known.version) == (AccessRole.WRITER, 1)
+
+
+def test_threads_that_ask_at_once_read_the_files_one_after_the_other(tmp_path, monkeypatch):
+    """gRPC asks in threads of its own; contexts that two threads change have a key of another certificate."""
+    files = copied(server_files(), tmp_path)
+    known, read = Credentials(files), credentials_module.read_files
+    inside, go_on, readers = threading.Event(), threading.Event(), []
+
+    def slow(asked):
+        readers.append(threading.get_ident())
+        inside.set()
+        assert go_on.wait(later(30))
+        return read(asked)
+
+    monkeypatch.setattr(credentials_module, "read_files", slow)
+    replaced(files, user_files(AccessRole.READER))
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(known.refresh)
+        assert inside.wait(later(30))
+        second = threads.submit(known.refresh)
+        assert not wait([second], timeout=0.2).done, "it waits for the first"
+        go_on.set()
+        assert (first.result(later(30)), second.result(later(30))) == (True, False)
+    assert len(readers) == 1
+    assert (known.principal.role, known.version) == (AccessRole.READER, 1)

@@ -21,6 +21,7 @@ from nyala.common.errors import (
     OutcomeUnknown,
     Rejected,
     Retryable,
+    Throttled,
     TimedOut,
     may_have_arrived,
 )
@@ -217,6 +218,7 @@ class Masters:
 
         Raises:
             TimedOut: no master led within the time; the message has the last answer of each.
+            Throttled: the wait that the leader asks for is longer than the time that is left.
             NyalaError: the leader's own answer, when it is not one to retry.
         """
         return await self._call(method, request, timeout_ms, CALL_TIMEOUT_MS)
@@ -250,6 +252,8 @@ class Masters:
                     if hinted:
                         break  # the hint is a new first choice
                 except (Retryable, OutcomeUnknown) as err:
+                    if not unknown and _asks_for_more_than(err, attempts.left_ms()):
+                        raise
                     # A definition carries its number: sent again, it takes effect once.
                     if address not in errors or not is_cut_short(err, given_ms):
                         errors[address] = err.message
@@ -317,3 +321,8 @@ def _timed_out(
             "before you retry"
         )
     return TimedOut(text)
+
+
+def _asks_for_more_than(err: NyalaError, left_ms: float) -> bool:
+    """Return whether an error asks to wait for longer than the time that is left, so that no retry helps."""
+    return isinstance(err, Throttled) and float(err.details.get("retry_after_ms", 0)) > left_ms

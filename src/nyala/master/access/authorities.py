@@ -13,6 +13,7 @@ from enum import Enum
 
 from nyala.common.errors import AlreadyPresent, Forbidden, InvalidArgument, Unavailable
 from nyala.master.access.tokens import ACCESS_LOCK
+from nyala.master.access.users import certificate_us
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import AccessChanges, CatalogPlan, Scope
 from nyala.master.config import MasterConfig
@@ -362,7 +363,9 @@ def old_logins(catalog: Catalog, now_us: int, valid_us: int) -> list[str]:
     return sorted(
         u.id
         for u in catalog.access.users.values()
-        if u.issued_us and u.changed_us < since_us and u.issued_us + valid_us > now_us
+        if (issued_us := certificate_us(u))
+        and u.changed_us < since_us
+        and issued_us + valid_us > now_us
     )
 
 

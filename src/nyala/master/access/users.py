@@ -124,7 +124,7 @@ def remove(name: str, now_us: Callable[[], int], by: str) -> CatalogOperation:
     return _operation("remove user", plan)
 
 
-def log_in(seen: cat.UserRecord, issued_us: int) -> CatalogOperation:
+def log_in(seen: cat.UserRecord, issued_us: int, *, certified: bool = True) -> CatalogOperation:
     """Return the operation that notes a login; its certificate may be handed out once it has taken effect.
 
     Its plan raises Unauthenticated if the account was changed or removed since its password was checked.
@@ -132,18 +132,26 @@ def log_in(seen: cat.UserRecord, issued_us: int) -> CatalogOperation:
     Args:
         seen: the account, as it was when the login was checked; its issuer is that of the token, if it has
             none yet.
-        issued_us: when the certificate was issued, since the epoch.
+        issued_us: when the certificate was issued, or the session began, since the epoch.
+        certified: the login has a certificate; False: it is a session of a browser.
     """
 
     def plan(catalog: Catalog) -> CatalogPlan:
         known = _check_same(catalog, seen)
         changed = cat.UserRecord()
         changed.CopyFrom(known)
+        last_us = certificate_us(known)
+        changed.certificate_us = max(issued_us, last_us) if certified else last_us
         changed.issued_us = max(issued_us, known.issued_us)
         changed.issuer = known.issuer or seen.issuer
         return CatalogPlan(access=AccessChanges(users=(changed,)))
 
     return _operation("log in", plan)
+
+
+def certificate_us(record: cat.UserRecord) -> int:
+    """Return when the newest certificate of a login was issued, since the epoch; 0: never."""
+    return record.certificate_us if record.HasField("certificate_us") else record.issued_us
 
 
 def enabled(record: cat.UserRecord) -> cat.UserRecord:

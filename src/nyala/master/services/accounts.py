@@ -162,7 +162,8 @@ class AccountsService:
             valid = timedelta(seconds=self._config.options.user_certificate_s)
             role = parse_role(user.role)
             certificate = authority.sign(key, role, user.id, (), valid, issued_us)
-        await self._context.require_leading().run(users.log_in(user, issued_us), term)
+        noted = users.log_in(user, issued_us, certified=key is not None)
+        await self._context.require_leading().run(noted, term)
         masters = self._context.status().consensus.members
         return pb.LoginResponse(
             name=user.id, role=user.role, certificate=certificate, issued_us=issued_us,

@@ -19,6 +19,9 @@ from nyala.security.authority import (
 )
 from nyala.security.files import CA_KEY, sync_folder
 
+ABANDONED_S = 3_600
+"""Age, in seconds, of the key of a replacement that was never written; one takes seconds to be written."""
+
 
 class Keyring:
     """Keys of authorities in the folder of a master's `ca.crt`.
@@ -111,15 +114,17 @@ class Keyring:
                 sync_folder(self._folder)
                 del self._keys[name]
 
-    def settle(self, newest: str, links: bytes) -> None:
+    def settle(self, newest: str, links: bytes, now_s: float) -> None:
         """Make the key of the only authority `ca.key`, and remove those of authorities before it. Blocking.
 
         Interrupted at any point, it may be repeated. Nothing changes if that key is not here. The key of an
-        authority that is to replace this one, and that no server trusts yet, stays.
+        authority that is to replace this one, and that no server trusts yet, stays for `ABANDONED_S`: later
+        it is of a replacement whose leader master ended before it was written.
 
         Args:
             newest: id of its key.
             links: PEM text of all links, which is kept for `nyala cert`.
+            now_s: the time, in seconds since the epoch.
 
         Raises:
             OSError: a file was not written.
@@ -129,6 +134,7 @@ class Keyring:
         own, last = self._folder / f"ca-{newest}.key", self._folder / CA_KEY
         linked = parse(links) if links else []  # none: the only replacement was aborted
         before = {key_id(link) for link in linked} - {newest}
+        before |= self._abandoned(before | {newest}, now_s)
         if not own.exists() and not before & self._keys.keys():
             return
         write_private(self._folder / CA_LINKS, links)
@@ -140,6 +146,16 @@ class Keyring:
             with contextlib.suppress(FileNotFoundError):  # masters of one folder
                 (self._folder / f"ca-{other}.key").unlink()
             self._keys.pop(other, None)
+
+    def _abandoned(self, known: Collection[str], now_s: float) -> set[str]:
+        """Return the ids of old keys in files of their own, but for those of known authorities."""
+        found = set()
+        for name in self._keys.keys() - set(known):
+            with contextlib.suppress(FileNotFoundError):  # it is in `ca.key`, or gone
+                written_s = (self._folder / f"ca-{name}.key").stat().st_mtime
+                if now_s - written_s > ABANDONED_S:
+                    found.add(name)
+        return found
 
 
 def _id_of(key: ec.EllipticCurvePrivateKey) -> str:

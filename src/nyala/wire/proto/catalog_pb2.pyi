@@ -659,6 +659,7 @@ class UserRecord(_message.Message):
     CHANGED_US_FIELD_NUMBER: _builtins.int
     ISSUED_US_FIELD_NUMBER: _builtins.int
     ISSUER_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_US_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     role: _builtins.str
     """"reader", ...: a role of users"""
@@ -672,6 +673,8 @@ class UserRecord(_message.Message):
     """when the newest certificate was issued: revocations are not before it"""
     issuer: _builtins.str
     """whose JSON Web Tokens name the account; empty: not bound to an issuer yet"""
+    certificate_us: _builtins.int
+    """as issued_us, without sessions of browsers, which have no certificate;"""
     @_builtins.property
     def password(self) -> Global___PasswordHash: ...
     def __init__(
@@ -686,12 +689,15 @@ class UserRecord(_message.Message):
         changed_us: _builtins.int = ...,
         issued_us: _builtins.int = ...,
         issuer: _builtins.str = ...,
+        certificate_us: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["password", b"password"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_certificate_us", b"_certificate_us", "certificate_us", b"certificate_us", "password", b"password"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_us", b"changed_us", "created_by", b"created_by", "created_us", b"created_us", "disabled", b"disabled", "id", b"id", "issued_us", b"issued_us", "issuer", b"issuer", "password", b"password", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_certificate_us", b"_certificate_us", "certificate_us", b"certificate_us", "changed_us", b"changed_us", "created_by", b"created_by", "created_us", b"created_us", "disabled", b"disabled", "id", b"id", "issued_us", b"issued_us", "issuer", b"issuer", "password", b"password", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__certificate_us: _TypeAlias = _typing.Literal["certificate_us"]  # noqa: Y015
+    _WhichOneofArgType__certificate_us: _TypeAlias = _typing.Literal["_certificate_us", b"_certificate_us"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__certificate_us) -> _WhichOneofReturnType__certificate_us | None: ...
 
 Global___UserRecord: _TypeAlias = UserRecord  # noqa: Y015
 

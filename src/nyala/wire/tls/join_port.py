@@ -19,8 +19,10 @@ from nyala.wire import status
 from nyala.wire.connection import HANDSHAKE_S
 from nyala.wire.proto import access_pb2 as pb
 from nyala.wire.tls import join_frames
+from nyala.wire.tls.bounded_lines import BoundedLines
 
 log = logging.getLogger(__name__)
+log.addFilter(BoundedLines())
 
 MAX_CONNECTIONS = 64
 MAX_OF_HOST = 16

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+from nyala.common.addresses import keep_newest
 from nyala.common.errors import NyalaError, Throttled
 from nyala.wire.tls.auditing import MAX_TEXT, Audit, note_or_log
 
@@ -18,6 +19,8 @@ LINES = 200
 OTHERS = "others"
 CALLS_OF_CALLER = 120
 """Audited calls of a caller that may be refused in a window; above it further ones are not carried out."""
+KEPT = 10_000
+"""Users who logged in that are remembered, each at a host; the oldest are dropped."""
 
 
 class Refusals:
@@ -42,7 +45,26 @@ class Refusals:
         self._lines: Counter[str] = Counter()
         self._calls: Counter[str] = Counter()
         self._suppressed: Counter[str] = Counter()
+        self._known: dict[str, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def counted_for(self, caller: str, user: str) -> str:
+        """Return for whom an audited call counts if it is refused.
+
+        A user who has logged in from a host before has a count of their own there: guesses of others at this
+        host do not keep them out. Others have the count of the host, so that invented names have no more.
+
+        Args:
+            caller: who calls; of a login, the host that it comes from.
+            user: who logs in; empty: the call is no login.
+        """
+        own = _at(user, caller)
+        return own if own in self._known else caller
+
+    def logged_in(self, caller: str, user: str) -> None:
+        """Remember that a user has logged in from a host; arguments as those of `counted_for`."""
+        if user:
+            keep_newest(self._known, _at(user, caller), None, KEPT)
 
     def require_room(self, caller: str) -> None:
         """Check that an audited call of a caller may be carried out.
@@ -128,3 +150,7 @@ class Refusals:
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _at(user: str, caller: str) -> str:
+    return f"{user[:MAX_TEXT]} at {caller[:MAX_TEXT]}" if user else ""

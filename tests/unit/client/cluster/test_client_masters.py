@@ -17,6 +17,7 @@ from nyala.common.errors import (
     NotFound,
     NotLeader,
     OutcomeUnknown,
+    Throttled,
     TimedOut,
     Unavailable,
 )
@@ -324,3 +325,20 @@ def test_last_reason_of_a_master_that_had_time_is_named():
     with pytest.raises(TimedOut) as raised:
         ask(answer, timeout_ms=2_000)
     assert raised.value.message.count("no response") == 3
+
+
+def test_leader_that_asks_to_wait_for_longer_than_the_deadline_is_not_asked_again():
+    """So a login that has to wait a minute does not hold a connection of the join port for seconds."""
+    asked = []
+
+    def answer(address, n):
+        asked.append(address)
+        return Throttled("wait a minute", {"retry_after_ms": "60000"})
+
+    with pytest.raises(Throttled, match="wait a minute"):
+        ask(answer)
+    assert len(asked) == 1
+    _script, _masters, _time, found = ask(
+        lambda address, n: LISTED if n == 3 else Throttled("wait", {"retry_after_ms": "200"})
+    )
+    assert found is LISTED

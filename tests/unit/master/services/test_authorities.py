@@ -100,6 +100,8 @@ def test_old_authority_is_retired_when_no_server_and_no_login_needs_it(keys):
             await masters.ask(first, methods.ADD_USER, wanted)
         login = pb.LoginRequest(name="ann", password=PASSWORD, csr=new_request()[1])
         await masters.ask(first, methods.LOGIN, login)
+        browser = pb.LoginRequest(name="bob", password=PASSWORD)  # a session has no certificate
+        await masters.ask(first, methods.LOGIN, browser)
         leader, answer, reports = await issuing(masters, keys)
         newest = bundle.key_id(bundle.parse(answer.certificates[0])[0])
         trusted = b"".join(answer.certificates)

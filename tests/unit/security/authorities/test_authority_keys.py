@@ -9,7 +9,7 @@ import pytest
 from nyala.common.errors import Corrupt, Forbidden, InvalidArgument
 from nyala.security.authorities import bundle
 from nyala.security.authorities.handover import Receiver, seal
-from nyala.security.authorities.keyring import Keyring
+from nyala.security.authorities.keyring import ABANDONED_S, Keyring
 from nyala.security.authority import load, write_private
 from tests.unit.security.certificates import authority
 
@@ -78,7 +78,7 @@ def test_keyring_has_both_keys_until_the_old_authority_is_retired(folder, old, n
     assert {p.stat().st_mode & 0o777 for p in folder.glob("*.key")} == {0o600}
     write_private(folder / "ca.crt", new.authority.certificate_pem)
     for _ in range(2):
-        again.settle(newest, new.link)
+        again.settle(newest, new.link, 0.0)
         assert sorted(p.name for p in folder.iterdir()) == ["ca.crt", "ca.key", "ca.links"]
     assert again.ids == [newest]
     assert load(str(folder)).key.private_numbers() == new.authority.key.private_numbers()
@@ -90,12 +90,12 @@ def test_key_of_the_next_authority_is_kept_while_no_server_trusts_it_yet(folder,
     second, newest = (bundle.key_id(a.authority.certificate) for a in (new, third))
     keys.add(new.authority.key)
     write_private(folder / "ca.crt", new.authority.certificate_pem)
-    keys.settle(second, new.link)
+    keys.settle(second, new.link, 0.0)
     keys.add(third.authority.key)
-    keys.settle(second, new.link)
+    keys.settle(second, new.link, 0.0)
     assert keys.ids == sorted([second, newest])
     assert Keyring(str(folder)).ids == sorted([second, newest])
-    keys.settle(newest, new.link + third.link)
+    keys.settle(newest, new.link + third.link, 0.0)
     assert sorted(p.name for p in folder.iterdir()) == ["ca.crt", "ca.key", "ca.links"]
     assert keys.ids == [newest]
 
@@ -113,6 +113,22 @@ def test_key_of_an_aborted_rotation_is_removed_and_the_present_one_never(folder,
     assert Keyring(folder).first.certificate_pem == old.certificate_pem
 
 
+def test_key_of_a_rotation_that_was_never_written_is_removed_once_it_is_old(folder, old, new):
+    """Its leader master ended before; nobody trusts the authority, and a later rotation makes another one."""
+    keys, abandoned = Keyring(str(folder)), bundle.successor(old)
+    for made in (new, abandoned):
+        keys.add(made.authority.key)
+    newest = bundle.key_id(new.authority.certificate)
+    left = bundle.key_id(abandoned.authority.certificate)
+    written_s = (folder / f"ca-{left}.key").stat().st_mtime
+    write_private(folder / "ca.crt", new.authority.certificate_pem)
+    keys.settle(newest, new.link, written_s + ABANDONED_S)
+    assert keys.ids == sorted([newest, left])
+    keys.settle(newest, new.link, written_s + ABANDONED_S + 1)
+    assert (keys.ids, Keyring(str(folder)).ids) == ([newest], [newest])
+    assert load(str(folder)).key.private_numbers() == new.authority.key.private_numbers()
+
+
 def test_key_of_an_earlier_rotation_is_removed_too(folder, new):
     """A master that was down at the end of one rotation, and until the end of the next."""
     keys, third = Keyring(str(folder)), bundle.successor(new.authority)
@@ -120,7 +136,7 @@ def test_key_of_an_earlier_rotation_is_removed_too(folder, new):
         keys.add(made.authority.key)
     newest = bundle.key_id(third.authority.certificate)
     write_private(folder / "ca.crt", third.authority.certificate_pem)
-    keys.settle(newest, new.link + third.link)
+    keys.settle(newest, new.link + third.link, 0.0)
     assert sorted(p.name for p in folder.iterdir()) == ["ca.crt", "ca.key", "ca.links"]
     assert (keys.ids, Keyring(str(folder)).ids) == ([newest], [newest])
 
@@ -144,7 +160,7 @@ def test_key_is_durable_with_its_name_before_it_counts(folder, new, monkeypatch)
 
 def test_old_key_stays_where_the_new_one_is_missing(folder, new):
     keys = Keyring(str(folder))
-    keys.settle(bundle.key_id(new.authority.certificate), new.link)
+    keys.settle(bundle.key_id(new.authority.certificate), new.link, 0.0)
     assert sorted(p.name for p in folder.iterdir()) == ["ca.crt", "ca.key"]
 
 

@@ -1,23 +1,26 @@
 """Audited calls on a real port: lines before and after, refusals, a log that cannot be written."""
 
+import asyncio
 import contextlib
 import json
 import os
+from pathlib import Path
 
 import pytest
 import uvloop
 
 from nyala.admin.auditing import Auditor
-from nyala.common.errors import AlreadyPresent, Forbidden, Throttled, Unavailable
+from nyala.common.errors import AlreadyPresent, Forbidden, Throttled, Unauthenticated, Unavailable
 from nyala.env.env import system_env
 from nyala.security import policy
-from nyala.security.audit import verify
+from nyala.security.audit import AuditLog, earlier_files, verify, verify_files
 from nyala.security.principal import AccessRole
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
-from nyala.wire.proto import flight_pb2
+from nyala.wire.proto import access_pb2, flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.server import GrpcServer
+from nyala.wire.tls import refusals as refusals_module
 from nyala.wire.tls.refusals import (
     CALLS_OF_CALLER,
     LINES,
@@ -243,3 +246,100 @@ def test_audited_methods_exist_and_need_a_role_above_writer_or_check_the_caller_
     assert set(policy.LEAST_ROLES) >= policy.AUDITED
     lower = {p for p in policy.AUDITED if policy.LEAST_ROLES[p] <= AccessRole.WRITER}
     assert lower == {methods.GRANT.path, methods.REVOKE_GRANT.path, methods.REISSUE.path}
+
+
+class Logins:
+    """Answers to logins: a password is right if it is the name of its user."""
+
+    async def log_in(self, request):
+        if request.password != request.name:
+            raise Unauthenticated("the password is wrong")
+        return access_pb2.LoginResponse(name=request.name)
+
+
+def test_user_who_logged_in_from_a_host_is_not_kept_out_by_refused_logins_of_others_there(tmp_path):
+    async def scenario():
+        (tmp_path / "instance").touch()
+        rpc = GrpcRpc(credentials=server())
+        env = system_env(rpc)
+        audit = Auditor(env, str(tmp_path))
+        handlers = {methods.LOGIN: Logins().log_in}
+        grpc_server = GrpcServer(handlers, "127.0.0.1:0", credentials=server(), audit=audit)
+        address = await grpc_server.start()
+
+        async def log_in(name, password, host="10.0.0.1"):
+            wanted = access_pb2.LoginRequest(name=name, password=password, peer_host=host)
+            await rpc.call(address, methods.LOGIN, wanted, timeout_ms=10_000)
+
+        async def guesses(name, at_once=20):
+            wrong = (log_in(name, "a guess") for _ in range(at_once))
+            return await asyncio.gather(*wrong, return_exceptions=True)
+
+        try:
+            await log_in("ann", "ann")
+            for number in range(CALLS_OF_CALLER // 20):
+                assert {type(e) for e in await guesses(f"user{number}")} == {Unauthenticated}
+            assert {type(e) for e in await guesses("user")} == {Throttled}
+            await log_in("ann", "ann")
+            await log_in("bob", "bob", "10.0.0.2")
+            with pytest.raises(Throttled):
+                await log_in("bob", "bob")
+            for _ in range(CALLS_OF_CALLER // 20):
+                await guesses("ann")
+            with pytest.raises(Throttled):
+                await log_in("ann", "ann")
+        finally:
+            await rpc.close()
+            await grpc_server.stop(0)
+            await audit.close()
+            await env.tasks.close()
+
+    uvloop.run(scenario())
+    results = [x["result"] for x in lines(tmp_path) if x["event"] == "result"]
+    assert len(results) == 3 + 2 * CALLS_OF_CALLER
+    assert results.count("OK") == 3
+
+
+def test_memory_of_users_who_logged_in_is_bounded(monkeypatch):
+    monkeypatch.setattr(refusals_module, "KEPT", 10)
+    refusals = Refusals(Lines())
+    for number in range(100):
+        refusals.logged_in("10.0.0.1 (Login)", f"user{number}")
+    host = "10.0.0.1 (Login)"
+    known = [n for n in range(100) if refusals.counted_for(host, f"user{n}") != host]
+    assert known == list(range(90, 100))
+
+
+@pytest.mark.full
+def test_flood_of_refusals_leaves_few_lines_in_files_of_one_chain_also_while_the_disk_is_full(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(AuditLog.__init__, "__defaults__", (20_000,))
+    (tmp_path / "instance").touch()
+
+    async def scenario():
+        env, now, write = system_env(GrpcRpc()), Lines(), os.write
+        audit = Auditor(env, str(tmp_path))
+        refusals = Refusals(audit, lambda: now.now_s)
+        for window in range(4):
+            full = window == 2
+            monkeypatch.setattr(os, "write", (lambda f, r: write(f, r[:10])) if full else write)
+            for number in range(25_000):
+                await refusals.note(f"user{number % 5_000}", "a/Get", "peer", REFUSED)
+            now.now_s += WINDOW_S
+        monkeypatch.setattr(os, "write", write)
+        await refusals.note("last", "a/Get", "peer", REFUSED)
+        held = vars(refusals)
+        await eventually(lambda: not held["_tasks"], "the counts are told")
+        assert max(len(held[name]) for name in ("_lines", "_calls", "_suppressed")) <= LINES
+        await audit.close()
+        await env.tasks.close()
+
+    uvloop.run(scenario())
+    files = [*map(str, earlier_files(str(tmp_path / "audit"))), str(tmp_path / "audit/audit.log")]
+    assert len(files) > 2
+    verify_files(files)
+    found = [json.loads(x) for f in files for x in Path(f).read_text().splitlines()]
+    assert sum(x["event"] == "refused" for x in found) == 3 * LINES + 1
+    counted = sum(x["refusals"] for x in found if x["event"] == "suppressed")
+    assert counted == 3 * (25_000 - LINES), "but for the counts that were due while it was full"
