@@ -121,9 +121,10 @@ def test_operations_in_flight_wait_for_a_majority_of_masters_and_for_locks():
         """Replicates once it is let go."""
 
         def __init__(self):
-            self.go = asyncio.Event()
+            self.asked, self.go = asyncio.Event(), asyncio.Event()
 
         async def replicate(self, rows):
+            self.asked.set()
             await self.go.wait()
 
     async def work():
@@ -137,7 +138,7 @@ def test_operations_in_flight_wait_for_a_majority_of_masters_and_for_locks():
             "mark", lambda _: Scope(names=("t",)), lambda _: CatalogPlan(servers=(server,))
         )
         running = [asyncio.ensure_future(operation.run(wanted, memory)) for _ in range(2)]
-        await asyncio.sleep(0)
+        await rows.asked.wait()
         term: Any = SimpleNamespace(memory=memory, catalog=memory.catalog)
         view = LeaderView(term, TServers(1), 1_000_000)
         answer = pb.InspectMasterResponse()
