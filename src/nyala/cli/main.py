@@ -33,7 +33,7 @@ from nyala.cli.ram import local as ram
 from nyala.cli.recovery import doctor, master_rebuild
 from nyala.cli.security import audit, ca, cert, grants, join, login, token, user, web
 from nyala.cli.suggest import Tree
-from nyala.cli.tools import diagnose, log_level, pbc, perf
+from nyala.cli.tools import chaos, diagnose, log_level, pbc, perf
 from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
 
@@ -70,6 +70,7 @@ app.add_typer(backup.app, name="backup")
 app.command("restore")(restore.restore)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(perf.app, name="perf")
+app.add_typer(chaos.app, name="chaos")
 app.add_typer(diagnose.app, name="diagnose")
 app.add_typer(pbc.app, name="pbc")
 app.add_typer(pipeline.app, name="pipeline")
