@@ -55,6 +55,12 @@ class CallUnderWay:
     request_bytes: int
 
 
+def note_user(call: CallUnderWay | None) -> None:
+    """Record the user of a call under way, once this task knows its caller; None: there are no metrics."""
+    if call is not None:
+        call.user = user_name()
+
+
 class RpcMetrics:
     """Counters of the public port.
 

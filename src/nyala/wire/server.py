@@ -33,7 +33,7 @@ from nyala.security.identity import CALLER, user_name
 from nyala.security.limits.shares import Shares
 from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
-from nyala.wire.rpc_metrics import CallUnderWay, RpcMetrics
+from nyala.wire.rpc_metrics import CallUnderWay, RpcMetrics, note_user
 from nyala.wire.stream_server import StreamServer
 from nyala.wire.streams.calls import CallServer
 from nyala.wire.tls.access import checked, identity_of_call
@@ -297,8 +297,7 @@ class _Call:
         known = self._credentials
         caller = None if known is None else identity_of_call(context, known)
         CALLER.set(caller)  # in the task of this call
-        if (call := _CALL.get()) is not None:
-            call.user = user_name()
+        note_user(_CALL.get())
 
         def refused(path: str, err: NyalaError) -> None:
             if path not in policy.AUDITED:  # those have lines of their own

@@ -24,7 +24,7 @@ from nyala.env.clock import system_random
 from nyala.env.request_stream import RequestHandler
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security.credentials import Credentials
-from nyala.security.identity import CALLER, PeerIdentity, user_name
+from nyala.security.identity import CALLER, PeerIdentity
 from nyala.security.limits.shares import Shares
 from nyala.security.principal import AccessRole
 from nyala.wire import status
@@ -34,7 +34,7 @@ from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.request_stream import RequestStreamServer
-from nyala.wire.rpc_metrics import CallUnderWay, RpcMetrics
+from nyala.wire.rpc_metrics import CallUnderWay, RpcMetrics, note_user
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 from nyala.wire.tls.access import checked, identity_of_connection
@@ -260,8 +260,7 @@ class ServerStream(StreamEnd):
             self._open_timer.cancel()
         self._server.idle.pop(self, None)
         self._path, method = path, self._server.methods.get(path)
-        if self._server.metrics is not None:
-            self._call = self._server.metrics.begin(path)
+        self._call = self._server.metrics.begin(path) if self._server.metrics else None
         if (
             ticket == self._server.ticket
             and method is not None
@@ -338,8 +337,7 @@ class ServerStream(StreamEnd):
     async def _answer(self, method: Method, path: str) -> None:
         caller = _caller(self._transport, self._server.connections.credentials)
         CALLER.set(caller)  # in the task of this stream
-        if self._call is not None:
-            self._call.user = user_name()
+        note_user(self._call)
         handler = self._server.handler(method, caller, self._transport)
         requests = self._requests(method)
         if method.shape is Shape.BIDI:
