@@ -28,10 +28,8 @@ def surface() -> str:
 
 
 def _verbs(command: Any, name: str) -> Iterator[str]:
-    if hasattr(command, "commands"):
-        for word, below in sorted(command.commands.items()):
-            yield from _verbs(below, f"{name} {word}")
-    else:
+    group = hasattr(command, "commands")
+    if not group or command.invoke_without_command:
         shown = [p.name.upper() for p in command.params if p.param_type_name == "argument"]
         flags = [
             o
@@ -40,6 +38,9 @@ def _verbs(command: Any, name: str) -> Iterator[str]:
             for o in (*p.opts, *p.secondary_opts)
         ]
         yield " ".join([name, *shown, *sorted(flags)])
+    if group:
+        for word, below in sorted(command.commands.items()):
+            yield from _verbs(below, f"{name} {word}")
 
 
 if __name__ == "__main__":

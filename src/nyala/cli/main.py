@@ -33,7 +33,7 @@ from nyala.cli.ram import local as ram
 from nyala.cli.recovery import doctor, master_rebuild
 from nyala.cli.security import audit, ca, cert, grants, join, login, token, user, web
 from nyala.cli.suggest import Tree
-from nyala.cli.tools import diagnose, log_level, pbc, perf
+from nyala.cli.tools import chaos, diagnose, log_level, pbc, perf
 from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
 
@@ -57,7 +57,7 @@ app.command("login")(login.login)
 app.command("logout")(login.logout)
 app.add_typer(audit.app, name="audit")
 app.command("sql")(sql.sql)
-app.command("ops")(ops.ops)
+app.add_typer(ops.app, name="ops")
 app.command("doctor")(doctor.doctor)
 table.app.add_typer(table_alter.app)
 app.add_typer(table.app, name="table")
@@ -70,6 +70,7 @@ app.add_typer(backup.app, name="backup")
 app.command("restore")(restore.restore)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(perf.app, name="perf")
+app.add_typer(chaos.app, name="chaos")
 app.add_typer(diagnose.app, name="diagnose")
 app.add_typer(pbc.app, name="pbc")
 app.add_typer(pipeline.app, name="pipeline")

@@ -29,6 +29,8 @@ from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.grants import GrantService
 from nyala.master.services.group import GroupService
 from nyala.master.services.heartbeats import HeartbeatService
+from nyala.master.services.operations import listing
+from nyala.master.services.operations.waits import LeaderView
 from nyala.master.services.servers import ServersService
 from nyala.master.services.tables import MasterContext, MasterService
 from nyala.master.services.tablets import TabletsService
@@ -210,7 +212,7 @@ class Master:
             "/catalog": lambda: inspection.catalog_page(term()),
             "/tablets": lambda: inspection.tablets_page(term()),
             "/tservers": lambda: inspection.tservers_page(servers, now_us()),
-            "/operations": lambda: inspection.operations_page(term(), now_us()),
+            "/operations": lambda: listing.page(LeaderView(term(), servers, now_us())),
             "/masters": self._member.status.page,
         }
 

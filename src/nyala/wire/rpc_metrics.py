@@ -1,6 +1,8 @@
-"""Metrics of a server's RPCs, timed by the clock of `env`, and its recent and slow calls."""
+"""Metrics of a server's RPCs, timed by the clock of `env`; its calls under way, slow and recent ones."""
 
 from collections import deque
+from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -36,6 +38,29 @@ class EndedCall(NamedTuple):
     request_bytes: int
 
 
+@dataclass(slots=True, eq=False)
+class CallUnderWay:
+    """One call that has begun and has not ended.
+
+    Attributes:
+        method: its path.
+        user: name of the caller; empty: a server, or not known yet.
+        start_us: monotonic time at which it began.
+        request_bytes: size of the request; 0: a stream.
+    """
+
+    method: str
+    user: str
+    start_us: int
+    request_bytes: int
+
+
+def note_user(call: CallUnderWay | None) -> None:
+    """Record the user of a call under way, once this task knows its caller; None: there are no metrics."""
+    if call is not None:
+        call.user = user_name()
+
+
 class RpcMetrics:
     """Counters of the public port.
 
@@ -48,6 +73,7 @@ class RpcMetrics:
         self._clock = clock
         self._recent: deque[EndedCall] = deque(maxlen=KEPT)
         self._slow: deque[EndedCall] = deque(maxlen=KEPT)
+        self._under_way: dict[CallUnderWay, None] = {}
         self._calls = Counter(
             "nyala_rpc_calls", "Calls ended, by method and error code.", ["method", "code"],
             registry=registry,
@@ -66,28 +92,39 @@ class RpcMetrics:
         """Count a refusal of a caller that has its share of a resource."""
         self._refused.labels(what).inc()
 
-    def begin(self) -> int:
-        """Record the start of a call; return its start in monotonic microseconds."""
-        self._active.inc()
-        return self._clock.monotonic_us()
+    def begin(self, method: str, request_bytes: int = 0) -> CallUnderWay:
+        """Record the start of a call, which `end` takes.
 
-    def end(self, method: str, code: str, start_us: int, request_bytes: int = 0) -> None:
+        Args:
+            method: path of one of `wire.methods`.
+            request_bytes: size of its request; 0: a stream.
+        """
+        self._active.inc()
+        call = CallUnderWay(method, user_name(), self._clock.monotonic_us(), request_bytes)
+        self._under_way[call] = None
+        return call
+
+    def end(self, call: CallUnderWay, code: str) -> None:
         """Record the end of a call.
 
         Args:
-            method: one of `wire.methods`.
+            call: what `begin` returned.
             code: OK, CANCELLED or the code of an error.
-            start_us: monotonic time at which the call began.
-            request_bytes: size of its request; 0: a stream.
         """
-        took_us = self._clock.monotonic_us() - start_us
-        ended = EndedCall(method, code, user_name(), start_us, took_us, request_bytes)
+        del self._under_way[call]
+        method, took_us = call.method, self._clock.monotonic_us() - call.start_us
+        user = user_name() or call.user
+        ended = EndedCall(method, code, user, call.start_us, took_us, call.request_bytes)
         self._recent.append(ended)
         if took_us >= SLOW_US:
             self._slow.append(ended)
         self._active.dec()
         self._calls.labels(method, code).inc()
         self._seconds.labels(method).observe(took_us / 1e6)
+
+    def under_way(self) -> tuple[list[CallUnderWay], int]:
+        """Return the calls under way, the oldest first, at most `KEPT`, and the number of the others."""
+        return [*islice(self._under_way, KEPT)], max(0, len(self._under_way) - KEPT)
 
     def ended(self) -> tuple[list[EndedCall], list[EndedCall], int]:
         """Return the recent calls and the slow ones, the latest first, and the monotonic time now."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, cast
 
@@ -32,7 +33,7 @@ from nyala.security.identity import CALLER, user_name
 from nyala.security.limits.shares import Shares
 from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
-from nyala.wire.rpc_metrics import RpcMetrics
+from nyala.wire.rpc_metrics import CallUnderWay, RpcMetrics, note_user
 from nyala.wire.stream_server import StreamServer
 from nyala.wire.streams.calls import CallServer
 from nyala.wire.tls.access import checked, identity_of_call
@@ -41,6 +42,8 @@ from nyala.wire.tls.refusals import Refusals
 from nyala.wire.tls.requests import Find, TableAccess
 
 log = logging.getLogger(__name__)
+_CALL: ContextVar[CallUnderWay | None] = ContextVar("call", default=None)
+"""The call that a task answers, for the page of calls."""
 
 
 class GrpcServer:
@@ -298,6 +301,7 @@ class _Call:
         known = self._credentials
         caller = None if known is None else identity_of_call(context, known)
         CALLER.set(caller)  # in the task of this call
+        note_user(_CALL.get())
 
         def refused(path: str, err: NyalaError) -> None:
             if path not in policy.AUDITED:  # those have lines of their own
@@ -338,7 +342,8 @@ class _Call:
         return raw
 
     async def _guard(self, work: Awaitable[Any], context: Any, request_bytes: int = 0) -> Any:
-        start_us = self._metrics.begin() if self._metrics else 0
+        call = self._metrics.begin(self._method.path, request_bytes) if self._metrics else None
+        _CALL.set(call)  # in the task of this call
         code = "CANCELLED"
         try:
             result = await work
@@ -350,8 +355,8 @@ class _Call:
             failure = status.as_nyala_error(err, self._method.path)
             code = failure.code
         finally:
-            if self._metrics:
-                self._metrics.end(self._method.path, code, start_us, request_bytes)
+            if self._metrics and call:
+                self._metrics.end(call, code)
         await self._refuse(failure, context)
 
     async def _refuse(self, failure: NyalaError, context: Any) -> None:

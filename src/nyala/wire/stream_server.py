@@ -34,7 +34,7 @@ from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.request_stream import RequestStreamServer
-from nyala.wire.rpc_metrics import RpcMetrics
+from nyala.wire.rpc_metrics import CallUnderWay, RpcMetrics, note_user
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 from nyala.wire.tls.access import checked, identity_of_connection
@@ -198,7 +198,7 @@ class ServerStream(StreamEnd):
         self._task: asyncio.Task[None] | None = None
         self._request_server: RequestStreamServer | None = None
         self._path = ""
-        self._start_us: int | None = None
+        self._call: CallUnderWay | None = None
         self._open_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -262,8 +262,7 @@ class ServerStream(StreamEnd):
             self._open_timer.cancel()
         self._server.idle.pop(self, None)
         self._path, method = path, self._server.methods.get(path)
-        if self._server.metrics is not None:
-            self._start_us = self._server.metrics.begin()
+        self._call = self._server.metrics.begin(path) if self._server.metrics else None
         if (
             ticket == self._server.ticket
             and method is not None
@@ -296,9 +295,9 @@ class ServerStream(StreamEnd):
         self.finish()
 
     def _count(self, code: str) -> None:
-        if self._server.metrics is not None and self._start_us is not None:
-            self._server.metrics.end(self._path, code, self._start_us)
-        self._start_us = None
+        if self._server.metrics is not None and self._call is not None:
+            self._server.metrics.end(self._call, code)
+        self._call = None
 
     def on_invalid_frame(self, err: NyalaError) -> None:
         """Send the error of an invalid frame to the client, and close."""
@@ -340,6 +339,7 @@ class ServerStream(StreamEnd):
     async def _answer(self, method: Method, path: str) -> None:
         caller = _caller(self._transport, self._server.connections.credentials)
         CALLER.set(caller)  # in the task of this stream
+        note_user(self._call)
         handler = self._server.handler(method, caller, self._transport)
         requests = self._requests(method)
         if method.shape is Shape.BIDI:

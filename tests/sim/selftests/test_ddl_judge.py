@@ -54,7 +54,7 @@ class Scene:
     def begin(self) -> None:
         """Let the leader have a definition in flight."""
         self.term.memory.in_flight[0] = InFlight(
-            "a definition", Scope(), OperationStep.REPLICATE, 0
+            "a definition", Scope(), OperationStep.REPLICATE, 0, 0
         )
 
     def publish(self, plan: CatalogPlan) -> None:

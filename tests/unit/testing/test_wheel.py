@@ -4,18 +4,16 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.unit.testing.installation import install, run
 from tests.unit.testing.other_users import NOBODY, as_user, needs_root
 from tests.waiting import within
 
-ROOT = Path(__file__).parents[3]
 USE = """
 import os, nyala
 with nyala.connect(os.environ["MASTERS"]) as client:
@@ -53,32 +51,10 @@ class User:
         )  # fmt: skip
 
 
-def run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=within(300))
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a virtual environment with the wheel, beside the packages that it needs."""
-    place = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run(*pip, "wheel", "-q", "--no-deps", "--wheel-dir", str(place), str(ROOT))
-    (wheel,) = place.glob("nyala-*.whl")
-    made = place / "venv"
-    run(sys.executable, "-m", "venv", "--without-pip", str(made))
-    run(
-        *pip,
-        "--python",
-        str(made / "bin" / "python"),
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        str(wheel),
-    )
-    (site,) = made.glob("lib/python*/site-packages")
-    (site / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    """The folder of a virtual environment with the wheel, which nobody may write to."""
+    made = install(tmp_path_factory.mktemp("wheel"))
     for path in (made, *made.rglob("*")):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode & ~0o222)

@@ -1,4 +1,6 @@
-"""Page of recent and slow calls: their order and limits, and the size and user of a call on a real port."""
+"""Page of calls: their order and limits, and the size and user of a call on a real port."""
+
+from collections.abc import Sequence
 
 import pytest
 import uvloop
@@ -29,21 +31,42 @@ class Moments(SystemClock):
 def test_slow_calls_outlive_the_recent_ones():
     clock = Moments()
     metrics = RpcMetrics(clock, CollectorRegistry())
-    begin = metrics.begin()
+    slow = metrics.begin("slow", 7)
     clock.now_us = SLOW_US
-    metrics.end("slow", "OK", begin, 7)
+    metrics.end(slow, "OK")
     for number in range(KEPT + 1):
-        metrics.end(f"fast-{number}", "NOT_FOUND", metrics.begin())
+        metrics.end(metrics.begin(f"fast-{number}"), "NOT_FOUND")
     rows = rpcz_page(metrics).rows
     assert rows[0] == ("slow", "slow", "OK", "-", "500.0", "7", "0.5")
     assert [row[1] for row in rows[1:3]] == [f"fast-{KEPT}", f"fast-{KEPT - 1}"]
     assert len(rows) == 1 + KEPT
 
 
+def test_calls_under_way_are_shown_the_oldest_first_until_they_end():
+    clock = Moments()
+    metrics = RpcMetrics(clock, CollectorRegistry())
+    calls = [metrics.begin("held", 3)]
+    clock.now_us = 2_000_000
+    calls += [metrics.begin("others") for _ in range(KEPT + 1)]
+    page = rpcz_page(metrics)
+    assert page.title == "calls (2 more are under way)"
+    assert page.rows[0] == ("under way", "held", "-", "-", "2000.0", "3", "2.0")
+    assert [row[1] for row in page.rows[1:]] == ["others"] * (KEPT - 1)
+    for call in calls[1:]:
+        metrics.end(call, "OK")
+    page = rpcz_page(metrics)
+    assert [row[1] for row in page.rows if row[0] == "under way"] == ["held"]
+    metrics.end(calls[0], "CANCELLED")
+    assert {row[0] for row in rpcz_page(metrics).rows} == {"recent", "slow"}
+
+
 def test_call_on_a_port_has_its_user_and_size_and_nothing_of_its_content():
     metrics = RpcMetrics(SystemClock(), CollectorRegistry())
 
+    during: list[Sequence[str]] = []
+
     async def describe(_request):
+        during.extend(rpcz_page(metrics).rows)
         return pb.DescribeTableResponse()
 
     async def scenario():
@@ -57,6 +80,10 @@ def test_call_on_a_port_has_its_user_and_size_and_nothing_of_its_content():
         return request.ByteSize()
 
     size = uvloop.run(scenario())
+    (active,) = during
+    assert (active[0], active[1], active[3], active[5]) == (
+        "under way", methods.DESCRIBE_TABLE.path, "reader", str(size),
+    )  # fmt: skip
     (row,) = rpcz_page(metrics).rows
     assert (row[0], row[1], row[2], row[3]) == (
         "recent", methods.DESCRIBE_TABLE.path, "OK", "reader",

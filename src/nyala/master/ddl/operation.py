@@ -83,12 +83,18 @@ class InFlight:
         scope: locks that it holds or waits for.
         step: present step.
         since_us: when it began; monotonic.
+        step_us: when its present step began; monotonic.
     """
 
     what: str
     scope: Scope
     step: OperationStep
     since_us: int
+    step_us: int
+
+    def enter(self, step: OperationStep, now_us: int) -> None:
+        """Begin a step."""
+        self.step, self.step_us = step, now_us
 
 
 @dataclass(slots=True)
@@ -146,7 +152,8 @@ async def run(operation: CatalogOperation, memory: LeaderMemory) -> CatalogPlan:
     """
     memory.started += 1
     number = memory.started
-    shown = InFlight(operation.what, Scope(), OperationStep.LOCK, memory.now_us())
+    now_us = memory.now_us()
+    shown = InFlight(operation.what, Scope(), OperationStep.LOCK, now_us, now_us)
     memory.in_flight[number] = shown
     try:
         return await _run(operation, memory, shown)
@@ -157,17 +164,17 @@ async def run(operation: CatalogOperation, memory: LeaderMemory) -> CatalogPlan:
 async def _run(operation: CatalogOperation, memory: LeaderMemory, shown: InFlight) -> CatalogPlan:
     while True:
         memory.check()
-        shown.step = OperationStep.LOCK
+        shown.enter(OperationStep.LOCK, memory.now_us())
         scope = shown.scope = operation.scope(memory.catalog)
         async with memory.locks.hold(scope):
             memory.check()
             if operation.scope(memory.catalog) != scope:
                 continue  # the catalog changed while this waited: lock what is needed now
-            shown.step = OperationStep.PLAN
+            shown.enter(OperationStep.PLAN, memory.now_us())
             plan = operation.plan(memory.catalog)
             if plan.writes:
                 draft = memory.catalog.draft(plan)
-                shown.step = OperationStep.REPLICATE
+                shown.enter(OperationStep.REPLICATE, memory.now_us())
                 try:
                     await memory.rows.replicate(draft.rows)  # COMMIT POINT
                 except REFUSED:
@@ -176,8 +183,8 @@ async def _run(operation: CatalogOperation, memory: LeaderMemory, shown: InFligh
                     # Unknown outcome, cancelled, or the disk failed: memory may now differ from the log.
                     memory.drop(f"an operation ended in {type(err).__name__}")
                     raise
-                shown.step = OperationStep.PUBLISH
+                shown.enter(OperationStep.PUBLISH, memory.now_us())
                 memory.catalog.publish(draft)
-        shown.step = OperationStep.ORDER
+        shown.enter(OperationStep.ORDER, memory.now_us())
         memory.orders.enqueue(plan.actions)
         return plan

@@ -24,6 +24,7 @@ from nyala.master.catalog.actions import (
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.master.orders import reconcile
+from nyala.master.orders.attempts import UnansweredOrders
 from nyala.master.orders.messenger import Messenger
 from nyala.master.orders.repeats import Repeats
 from nyala.master.repair.repairer import Repairer
@@ -35,8 +36,6 @@ log = logging.getLogger(__name__)
 
 MAX_REPLICAS_CHECKED = 200
 """Number of replicas, and of tombstones, per server that are checked for deletion in one interval."""
-MAX_LAST_ERRORS = 1024
-"""Maximum number of orders whose last error is remembered, so that it is logged only once."""
 
 
 class Dispatcher:
@@ -53,6 +52,7 @@ class Dispatcher:
     Attributes:
         repairs: repair of lost replicas.
         creations: progress of tablets that are being created.
+        attempts: the orders that are unanswered, or that failed.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Dispatcher:
         self.creations = Creations(options.tablet_creation_timeout_ms * 1000)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
         self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
-        self._last_errors: dict[Action, str] = {}
+        self.attempts = UnansweredOrders()
         self._tasks: dict[asyncio.Task[object], None] = {}
         self._stopped = False
 
@@ -183,16 +183,14 @@ class Dispatcher:
             del self._sending[server]
 
     async def _send(self, action: Action) -> None:
+        self.attempts.begun(action, self._env.clock.monotonic_us())
         try:
             await self._order(action)
-            self._last_errors.pop(action, None)
+            self.attempts.ended(action)
         except NyalaError as err:
             # Not answered, or refused: derived again at the next interval while it is still needed.
-            if self._last_errors.get(action) != err.code:
+            if self.attempts.failed(action, err):
                 log.warning("order failed: %s: %s", action, err)
-                self._last_errors[action] = err.code
-            if len(self._last_errors) > MAX_LAST_ERRORS:
-                del self._last_errors[next(iter(self._last_errors))]
         finally:
             self._repeats.ended(action, self._env.clock.monotonic_us())
             # Absent if another order to this server for this tablet was the last one and ended before.

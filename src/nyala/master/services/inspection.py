@@ -12,16 +12,14 @@ from typing import Any, TypeVar
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.machines.tables import quota_of
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.plan import Scope
 from nyala.master.catalog.records import CatalogTable, CatalogTablet
-from nyala.master.ddl.operation import InFlight
 from nyala.master.leader import Term
-from nyala.master.services import long_operations
+from nyala.master.services.operations import listing
+from nyala.master.services.operations.waits import LeaderView
 from nyala.master.tservers import TServer, TServers
 from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
 
-RANKS = ("name", "table", "tablet")
 DEFAULT_ENTRIES, MAX_ENTRIES = 1000, 2000
 """Number of entries of a map, and of rows of a page: default, and maximum."""
 
@@ -79,16 +77,19 @@ def answer(
         term: the leader's state.
         servers: the tablet servers known to this master.
         now_us: monotonic time, in microseconds.
-        request: which entries are wanted.
+        request: which entries, or which operation, are wanted.
+
+    Raises:
+        NotFound: the operation that is asked for is not under way.
     """
-    flights = term.memory.in_flight.items()
     part = MapPage(request.offset, request.limit)
-    return pb.InspectMasterResponse(
+    answer = pb.InspectMasterResponse(
         term=term.memory.term,
-        operations=[_operation(number, o, now_us) for number, o in flights],
         maps=json.dumps(maps(term, servers, now_us, part)) if request.maps else "",
-        long_operations=long_operations.under_way(term.catalog),
     )
+    if not request.maps:
+        listing.fill(answer, LeaderView(term, servers, now_us), request.operation)
+    return answer
 
 
 def maps(term: Term, servers: TServers, now_us: int, part: MapPage) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def maps(term: Term, servers: TServers, now_us: int, part: MapPage) -> dict[str,
     every, listed, taken = servers.all(), term.catalog.servers.all(), term.memory.locks.taken()
     return {
         **_catalog_maps(term.catalog, part),
-        "locks": [_lock(key) for key in part.of("locks", taken, len(taken))],
+        "locks": [listing.lock_text(key) for key in part.of("locks", taken, len(taken))],
         "orders": term.dispatcher.pending(),
         "tservers": {
             s.uuid: _tserver(s.uuid, servers, now_us) | _replicas(s, part)
@@ -174,16 +175,6 @@ def tservers_page(servers: TServers, now_us: int) -> Listing:
         shown = _tserver(server.uuid, servers, now_us)
         rows.append(tuple(str(shown[key]) for key in TSERVER_COLUMNS))
     return Listing("tablet servers", TSERVER_COLUMNS, rows)
-
-
-def operations_page(term: Term, now_us: int) -> Listing:
-    """Return the page of the operations in flight."""
-    rows = []
-    for number, flight in term.memory.in_flight.items():
-        o = _operation(number, flight, now_us)
-        committed = "yes" if o.committed else "no"
-        rows.append((str(number), o.what, o.step, committed, " ".join(o.locks), str(o.age_ms)))
-    return Listing("operations", ("number", "operation", "step", "committed", "locks", "ms"), rows)
 
 
 TSERVER_COLUMNS = ("uuid", "address", "alive", "heard_ms_ago", "report", "full_in_term", "replicas")
@@ -281,21 +272,3 @@ def _listed(server: pb.ListedServer) -> dict[str, Any]:
         "decommission": server.decommission,
         "address": server.address,
     }
-
-
-def _operation(number: int, shown: InFlight, now_us: int) -> pb.OperationInFlight:
-    scope: Scope = shown.scope
-    return pb.OperationInFlight(
-        number=number,
-        what=shown.what,
-        subject=" ".join(scope.tables),
-        step=shown.step.value,
-        committed=shown.step.committed,
-        locks=[_lock(key) for key in scope.ordered()],
-        age_ms=(now_us - shown.since_us) // 1000,
-    )
-
-
-def _lock(key: tuple[int, str]) -> str:
-    rank, name = key
-    return f"{RANKS[rank]}:{name}"

@@ -1673,25 +1673,76 @@ class InspectMasterRequest(_message.Message):
     MAPS_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
     maps: _builtins.bool
     """also return `maps`"""
     offset: _builtins.int
     limit: _builtins.int
     """of each map; limit 0: 1000"""
+    operation: _builtins.str
+    """only this operation, by its id, with all that it waits for"""
     def __init__(
         self,
         *,
         maps: _builtins.bool = ...,
         offset: _builtins.int = ...,
         limit: _builtins.int = ...,
+        operation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "maps", b"maps", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "maps", b"maps", "offset", b"offset", "operation", b"operation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InspectMasterRequest: _TypeAlias = InspectMasterRequest  # noqa: Y015
+
+@_typing.final
+class OperationWait(_message.Message):
+    """one thing that an operation waits for"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHAT_FIELD_NUMBER: _builtins.int
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    UNANSWERED_FIELD_NUMBER: _builtins.int
+    LAST_ERROR_FIELD_NUMBER: _builtins.int
+    what: _builtins.str
+    """remote call, lock or condition"""
+    tablet_id: _builtins.str
+    server: _builtins.str
+    address: _builtins.str
+    """of the call; empty: of no tablet, no server"""
+    since_ms: _builtins.int
+    """for how long; 0: not known"""
+    attempts: _builtins.int
+    """number of calls so far"""
+    unanswered: _builtins.bool
+    """the last call has no answer yet"""
+    last_error: _builtins.str
+    def __init__(
+        self,
+        *,
+        what: _builtins.str = ...,
+        tablet_id: _builtins.str = ...,
+        server: _builtins.str = ...,
+        address: _builtins.str = ...,
+        since_ms: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        unanswered: _builtins.bool = ...,
+        last_error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "attempts", b"attempts", "last_error", b"last_error", "server", b"server", "since_ms", b"since_ms", "tablet_id", b"tablet_id", "unanswered", b"unanswered", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperationWait: _TypeAlias = OperationWait  # noqa: Y015
 
 @_typing.final
 class OperationInFlight(_message.Message):
@@ -1704,6 +1755,9 @@ class OperationInFlight(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     LOCKS_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    MORE_WAITS_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     what: _builtins.str
     subject: _builtins.str
@@ -1712,8 +1766,14 @@ class OperationInFlight(_message.Message):
     committed: _builtins.bool
     """past its commit point: it takes effect"""
     age_ms: _builtins.int
+    id: _builtins.str
+    """valid in this leader's term"""
+    more_waits: _builtins.int
+    """of a list only the first one, and the number of others"""
     @_builtins.property
     def locks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationWait]: ...
     def __init__(
         self,
         *,
@@ -1724,10 +1784,13 @@ class OperationInFlight(_message.Message):
         committed: _builtins.bool = ...,
         locks: _abc.Iterable[_builtins.str] | None = ...,
         age_ms: _builtins.int = ...,
+        id: _builtins.str = ...,
+        waits: _abc.Iterable[Global___OperationWait] | None = ...,
+        more_waits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "committed", b"committed", "locks", b"locks", "number", b"number", "step", b"step", "subject", b"subject", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "committed", b"committed", "id", b"id", "locks", b"locks", "more_waits", b"more_waits", "number", b"number", "step", b"step", "subject", b"subject", "waits", b"waits", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1743,12 +1806,21 @@ class LongOperation(_message.Message):
     SUBJECT_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     COMMIT_POINT_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    MORE_WAITS_FIELD_NUMBER: _builtins.int
     what: _builtins.str
     subject: _builtins.str
     step: _builtins.str
     """condition that it waits for"""
     commit_point: _builtins.str
     """catalog record from which a later leader continues it"""
+    id: _builtins.str
+    """the same under every leader"""
+    more_waits: _builtins.int
+    """as OperationInFlight.waits"""
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationWait]: ...
     def __init__(
         self,
         *,
@@ -1756,10 +1828,13 @@ class LongOperation(_message.Message):
         subject: _builtins.str = ...,
         step: _builtins.str = ...,
         commit_point: _builtins.str = ...,
+        id: _builtins.str = ...,
+        waits: _abc.Iterable[Global___OperationWait] | None = ...,
+        more_waits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_point", b"commit_point", "step", b"step", "subject", b"subject", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_point", b"commit_point", "id", b"id", "more_waits", b"more_waits", "step", b"step", "subject", b"subject", "waits", b"waits", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

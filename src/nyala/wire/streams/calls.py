@@ -61,7 +61,7 @@ class CallServer:
         answer(response)
 
     async def _handle(self, method: Method, message: bytes, response: pb.CallResponse) -> None:
-        start_us = self._metrics.begin() if self._metrics else 0
+        call = self._metrics.begin(method.path, len(message)) if self._metrics else None
         code = "CANCELLED"
         try:
             handler = cast("Callable[[Any], Awaitable[Any]]", self._handlers[method])
@@ -79,8 +79,8 @@ class CallServer:
             response.error.CopyFrom(status.to_proto(failure))
             code = failure.code
         finally:
-            if self._metrics:
-                self._metrics.end(method.path, code, start_us, len(message))
+            if self._metrics and call:
+                self._metrics.end(call, code)
 
 
 class CallClient:

@@ -11,7 +11,7 @@ from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.options import Options
 from nyala.master.catalog.actions import Action, AlterTabletAction, DeleteTabletAction
-from nyala.master.orders import dispatcher
+from nyala.master.orders import attempts
 from nyala.master.orders.dispatcher import Dispatcher
 
 SERVER = ServerUuid("f" * 32)
@@ -56,7 +56,7 @@ class Refusing:
 def test_evicted_order_error_is_logged_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(dispatcher, "MAX_LAST_ERRORS", 2)
+    monkeypatch.setattr(attempts, "MAX_ATTEMPTED", 2)
     refusing = Refusing()
     asyncio.run(refusing.order(FIRST, SECOND, FIRST, SECOND))
     assert len(caplog.records) == 2

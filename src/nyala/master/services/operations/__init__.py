@@ -1,0 +1,1 @@
+"""Operations that are under way, in this leader or by the catalog, and what each waits for."""

@@ -1,0 +1,203 @@
+"""Operations that are recorded in the catalog and not complete, each with what it waits for. Reads only.
+
+Each has its commit point in the catalog: a table's or tablet's record, a server's mark, a configuration.
+From there on every leader derives the next step from the present state, and so continues the operations of
+the last one. The id of an operation contains that of its record, so it is the same under every leader.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from nyala.common.ids import ServerUuid, TableId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.records import CatalogTable, CatalogTablet
+from nyala.master.services.operations.waits import LeaderView
+from nyala.wire.proto import nyala_pb2 as pb
+
+Waits = Iterator[pb.OperationWait]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOperation:
+    """One operation that is not complete.
+
+    Attributes:
+        id: the same under every leader.
+        what: name of the operation.
+        subject: name or id of what it changes.
+        step: condition that it waits for.
+        commit_point: catalog record from which a later leader continues it.
+        waits: returns what it waits for.
+    """
+
+    id: str
+    what: str
+    subject: str
+    step: str
+    commit_point: str
+    waits: Callable[[], Waits]
+
+
+def under_way(view: LeaderView) -> list[RecordedOperation]:
+    """Return the operations that are not complete: servers first, then moves, then tables."""
+    catalog = view.term.catalog
+    counts = catalog.replica_counts()
+    leaving = [s for s in catalog.servers.all() if s.decommission]
+    found = [_decommission(view, s, counts.get(ServerUuid(s.uuid), 0)) for s in leaving]
+    for tablet in catalog.moving():
+        found += _moves(view, tablet)
+    for table_id, tablets in _by_table(catalog.creating()).items():
+        found.append(_creation(view, table_id, tablets))
+    found += [_alteration(view, table) for table in catalog.altering()]
+    for table_id, tablets in _by_table(_not_deleted(view)).items():
+        found.append(_deletion(view, table_id, tablets))
+    return found
+
+
+def _decommission(view: LeaderView, server: pb.ListedServer, replicas: int) -> RecordedOperation:
+    def waits() -> Waits:
+        for tablet in view.term.catalog.tablets():
+            if tablet.runs and server.uuid in tablet.members:
+                yield from _of_move(view, tablet)
+
+    return RecordedOperation(
+        id=f"decommission-{server.uuid}",
+        what="decommission",
+        subject=server.uuid,
+        step=f"{replicas} replicas to be moved" if replicas else "done: no replicas are left",
+        commit_point=f"version {server.version} of the server list",
+        waits=waits,
+    )
+
+
+def _moves(view: LeaderView, tablet: CatalogTablet) -> list[RecordedOperation]:
+    members = tablet.consensus.members
+    coming = [m.uuid for m in members if m.promote and not m.voter]
+    step = f"{coming[0]} gets the data, and a vote" if coming else "another one votes, or is chosen"
+    return [
+        RecordedOperation(
+            id=f"move-{tablet.id}-{member.uuid}",
+            what="move replica",
+            subject=f"{tablet.id} from {member.uuid}",
+            step=step,
+            commit_point=f"configuration of {tablet.config_id}",
+            waits=lambda: _of_move(view, tablet),
+        )
+        for member in members
+        if member.replace
+    ]
+
+
+def _of_move(view: LeaderView, tablet: CatalogTablet) -> Waits:
+    coming = [m.uuid for m in tablet.consensus.members if m.promote and not m.voter]
+    for uuid in coming:
+        yield from view.server(
+            tablet.id, ServerUuid(uuid), "the new member catches up with the leader"
+        )
+    yield from (w for w in view.orders(tablet.id) if w.server not in coming)
+
+
+def _creation(
+    view: LeaderView, table_id: TableId, tablets: list[CatalogTablet]
+) -> RecordedOperation:
+    catalog = view.term.catalog
+
+    def waits() -> Waits:
+        for tablet in tablets:
+            for uuid in tablet.awaited:
+                yield from view.server(tablet.id, uuid, "the replica is created and reported")
+            if tablet.held:
+                what = "all other tablets apply the version that adds the range"
+                yield pb.OperationWait(what=what, tablet_id=tablet.id)
+            elif not tablet.awaited:
+                yield pb.OperationWait(what="the tablet's leader reports", tablet_id=tablet.id)
+
+    return RecordedOperation(
+        id=f"create-{table_id}",
+        what=f"create tablets of a {_kind(catalog, table_id)}",
+        subject=_name(catalog, table_id),
+        step=f"{len(tablets)} of {len(catalog.current_of(table_id))} tablets have had no leader yet",
+        commit_point="records of the table and its tablets",
+        waits=waits,
+    )
+
+
+def _alteration(view: LeaderView, table: CatalogTable) -> RecordedOperation:
+    tablets = view.term.catalog.tablets_of(table.id)
+    late = [t for t in tablets if view.servers.schema_version(t.id) < table.version]
+
+    def waits() -> Waits:
+        for tablet in late:
+            if leader := tablet.consensus.leader:
+                what = f"the leader reports schema version {table.version}"
+                yield from view.server(tablet.id, ServerUuid(leader), what)
+            else:
+                yield pb.OperationWait(what="the tablet has no leader", tablet_id=tablet.id)
+
+    return RecordedOperation(
+        id=f"alter-{table.id}",
+        what=f"alter {table.kind.name}",
+        subject=table.name,
+        step=f"{len(tablets) - len(late)} of {len(tablets)} tablets report schema version {table.version}",
+        commit_point=f"schema version {table.version} in the table's record",
+        waits=waits,
+    )
+
+
+def _not_deleted(view: LeaderView) -> list[CatalogTablet]:
+    """Return the deleted or replaced tablets of which a server still has, or may have, a replica."""
+    return [t for t in view.term.catalog.tablets() if t.gone and _remaining(view, t)]
+
+
+def _remaining(view: LeaderView, tablet: CatalogTablet) -> list[ServerUuid]:
+    """Return the servers that report a replica of a deleted tablet, or that died before they reported."""
+    found = []
+    for uuid in tablet.holders:
+        server, listed = view.servers.get(uuid), view.term.catalog.servers.get(uuid)
+        known = server is not None and server.full_in_term == view.term.memory.term
+        if known and server is not None:
+            remains = tablet.id in server.replicas or tablet.id in server.tombstones
+        else:
+            remains = listed is not None and not listed.alive
+        if remains:
+            found.append(uuid)
+    return found
+
+
+def _deletion(
+    view: LeaderView, table_id: TableId, tablets: list[CatalogTablet]
+) -> RecordedOperation:
+    def waits() -> Waits:
+        for tablet in tablets:
+            for uuid in _remaining(view, tablet):
+                yield from view.server(
+                    tablet.id, uuid, "the replica is deleted and this is reported"
+                )
+
+    catalog = view.term.catalog
+    replicas = sum(len(_remaining(view, tablet)) for tablet in tablets)
+    return RecordedOperation(
+        id=f"delete-{table_id}",
+        what=f"delete tablets of a {_kind(catalog, table_id)}",
+        subject=_name(catalog, table_id),
+        step=f"{replicas} replicas of {len(tablets)} tablets may remain",
+        commit_point="records of the tablets: DELETED or REPLACED",
+        waits=waits,
+    )
+
+
+def _by_table(tablets: list[CatalogTablet]) -> dict[TableId, list[CatalogTablet]]:
+    found: dict[TableId, list[CatalogTablet]] = {}
+    for tablet in tablets:
+        found.setdefault(tablet.table_id, []).append(tablet)
+    return found
+
+
+def _name(catalog: Catalog, table_id: TableId) -> str:
+    table = catalog.table(table_id)
+    return table_id if table is None else table.name
+
+
+def _kind(catalog: Catalog, table_id: TableId) -> str:
+    table = catalog.table(table_id)
+    return "table" if table is None else table.kind.name

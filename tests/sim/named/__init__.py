@@ -1,0 +1,1 @@
+"""Named scenarios of the design documents, and the program that `nyala chaos` runs."""
