@@ -1,6 +1,7 @@
 """Metrics of a server's RPCs, timed by the clock of `env`, and its recent and slow calls."""
 
 from collections import deque
+from functools import cache
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -12,6 +13,8 @@ _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
 
 KEPT = 100
 """Number of recent calls that are kept, and of slow ones."""
+UNKNOWN_METHOD = "unknown"
+"""Name under which calls of methods that the server does not have are counted."""
 SLOW_US = 500_000
 """Duration from which on a call is slow, in microseconds."""
 
@@ -56,6 +59,9 @@ class RpcMetrics:
             "nyala_rpc_seconds", "How long calls took, streams included.", ["method"],
             registry=registry, buckets=_BUCKETS_S,
         )  # fmt: skip
+        # Labels are looked up once: each look-up of the library takes a lock and makes a tuple of strings.
+        self._count = cache(lambda method, code: self._calls.labels(method, code).inc)
+        self._observe = cache(lambda method: self._seconds.labels(method).observe)
         self._active = Gauge("nyala_rpc_active", "Calls in flight.", registry=registry)
         self._refused = Counter(
             "nyala_rpc_user_refusals", "Calls and streams refused since a user has its share.", ["what"],
@@ -75,7 +81,8 @@ class RpcMetrics:
         """Record the end of a call.
 
         Args:
-            method: one of `wire.methods`.
+            method: one of this server's, or `UNKNOWN_METHOD`; never a path as the caller sent it, because the
+                counters of each one are kept.
             code: OK, CANCELLED or the code of an error.
             start_us: monotonic time at which the call began.
             request_bytes: size of its request; 0: a stream.
@@ -86,8 +93,8 @@ class RpcMetrics:
         if took_us >= SLOW_US:
             self._slow.append(ended)
         self._active.dec()
-        self._calls.labels(method, code).inc()
-        self._seconds.labels(method).observe(took_us / 1e6)
+        self._count(method, code)()
+        self._observe(method)(took_us / 1e6)
 
     def ended(self) -> tuple[list[EndedCall], list[EndedCall], int]:
         """Return the recent calls and the slow ones, the latest first, and the monotonic time now."""

@@ -34,7 +34,7 @@ from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.request_stream import RequestStreamServer
-from nyala.wire.rpc_metrics import RpcMetrics
+from nyala.wire.rpc_metrics import UNKNOWN_METHOD, RpcMetrics
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 from nyala.wire.tls.access import checked, identity_of_connection
@@ -276,7 +276,7 @@ class ServerStream(StreamEnd):
             self._request_server = RequestStreamServer(self, method, handler, self._send_end)
             return
         work = self._serve(ticket, method)
-        self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
+        self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path[:100]}")
 
     def resume_writing(self) -> None:
         """Go on with requests that waited until the client took the responses."""
@@ -295,7 +295,9 @@ class ServerStream(StreamEnd):
 
     def _count(self, code: str) -> None:
         if self._server.metrics is not None and self._start_us is not None:
-            self._server.metrics.end(self._path, code, self._start_us)
+            known = self._path in self._server.methods
+            path = self._path if known else UNKNOWN_METHOD
+            self._server.metrics.end(path, code, self._start_us)
         self._start_us = None
 
     def on_invalid_frame(self, err: NyalaError) -> None:
@@ -321,7 +323,8 @@ class ServerStream(StreamEnd):
                 )
             if method is None:
                 raise InvalidArgument(
-                    f"this server does not have the method {self._path}; upgrade it, or use an older client"
+                    f"this server does not have the method {self._path[:100]}; upgrade it, or use an "
+                    "older client"
                 )
             await self._answer(method, self._path)
         except asyncio.CancelledError:
