@@ -177,6 +177,10 @@ class StreamServer:
             refused(method.path, err)
             raise
 
+    def counted_name(self, path: str) -> str:
+        """Return the name under which calls of a path are counted; callers choose paths, so few are names."""
+        return path if path in self.methods else UNKNOWN_METHOD
+
     def _count(self) -> None:
         if self.metrics is not None:
             self.metrics.refused("streams")
@@ -295,9 +299,7 @@ class ServerStream(StreamEnd):
 
     def _count(self, code: str) -> None:
         if self._server.metrics is not None and self._start_us is not None:
-            known = self._path in self._server.methods
-            path = self._path if known else UNKNOWN_METHOD
-            self._server.metrics.end(path, code, self._start_us)
+            self._server.metrics.end(self._server.counted_name(self._path), code, self._start_us)
         self._start_us = None
 
     def on_invalid_frame(self, err: NyalaError) -> None:
@@ -323,8 +325,7 @@ class ServerStream(StreamEnd):
                 )
             if method is None:
                 raise InvalidArgument(
-                    f"this server does not have the method {self._path[:100]}; upgrade it, or use an "
-                    "older client"
+                    f"this server does not have the method {self._path}; upgrade it, or use an older client"
                 )
             await self._answer(method, self._path)
         except asyncio.CancelledError:
