@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -14,6 +15,8 @@ _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
 
 KEPT = 100
 """Number of recent calls that are kept, and of slow ones."""
+UNKNOWN_METHOD = "unknown"
+"""Name under which calls of methods that the server does not have are counted."""
 SLOW_US = 500_000
 """Duration from which on a call is slow, in microseconds."""
 
@@ -82,6 +85,9 @@ class RpcMetrics:
             "nyala_rpc_seconds", "How long calls took, streams included.", ["method"],
             registry=registry, buckets=_BUCKETS_S,
         )  # fmt: skip
+        # Labels are looked up once: each look-up of the library takes a lock and makes a tuple of strings.
+        self._count = cache(lambda method, code: self._calls.labels(method, code).inc)
+        self._observe = cache(lambda method: self._seconds.labels(method).observe)
         self._active = Gauge("nyala_rpc_active", "Calls in flight.", registry=registry)
         self._refused = Counter(
             "nyala_rpc_user_refusals", "Calls and streams refused since a user has its share.", ["what"],
@@ -96,7 +102,8 @@ class RpcMetrics:
         """Record the start of a call, which `end` takes.
 
         Args:
-            method: path of one of `wire.methods`.
+            method: one of this server's, or `UNKNOWN_METHOD`; never a path as the caller sent it, because the
+                counters of each one are kept.
             request_bytes: size of its request; 0: a stream.
         """
         self._active.inc()
@@ -119,8 +126,8 @@ class RpcMetrics:
         if took_us >= SLOW_US:
             self._slow.append(ended)
         self._active.dec()
-        self._calls.labels(method, code).inc()
-        self._seconds.labels(method).observe(took_us / 1e6)
+        self._count(method, code)()
+        self._observe(method)(took_us / 1e6)
 
     def under_way(self) -> tuple[list[CallUnderWay], int]:
         """Return the calls under way, the oldest first, at most `KEPT`, and the number of the others."""

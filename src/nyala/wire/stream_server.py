@@ -34,7 +34,7 @@ from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import reads_pb2 as pb
 from nyala.wire.request_stream import RequestStreamServer
-from nyala.wire.rpc_metrics import CallUnderWay, RpcMetrics, note_user
+from nyala.wire.rpc_metrics import UNKNOWN_METHOD, CallUnderWay, RpcMetrics, note_user
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 from nyala.wire.tls.access import checked, identity_of_connection
@@ -179,6 +179,11 @@ class StreamServer:
             refused(method.path, err)
             raise
 
+    def begun(self, path: str) -> CallUnderWay | None:
+        """Return the record of a call that begins; callers choose paths, so other paths have one name."""
+        name = path if path in self.methods else UNKNOWN_METHOD
+        return self.metrics.begin(name) if self.metrics else None
+
     def _count(self) -> None:
         if self.metrics is not None:
             self.metrics.refused("streams")
@@ -262,7 +267,7 @@ class ServerStream(StreamEnd):
             self._open_timer.cancel()
         self._server.idle.pop(self, None)
         self._path, method = path, self._server.methods.get(path)
-        self._call = self._server.metrics.begin(path) if self._server.metrics else None
+        self._call = self._server.begun(path)
         if (
             ticket == self._server.ticket
             and method is not None
@@ -277,7 +282,7 @@ class ServerStream(StreamEnd):
             self._request_server = RequestStreamServer(self, method, handler, self._send_end)
             return
         work = self._serve(ticket, method)
-        self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
+        self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path[:100]}")
 
     def resume_writing(self) -> None:
         """Go on with requests that waited until the client took the responses."""

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import uvloop
+from prometheus_client import CollectorRegistry, generate_latest
 
 from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, Unavailable
+from nyala.env.clock import SystemClock
 from nyala.env.rpc import Handlers
 from nyala.wire import flight, methods
 from nyala.wire.channels import GrpcRpc
@@ -17,6 +19,7 @@ from nyala.wire.framing import SLAB_BYTES, Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import reads_pb2 as pb
+from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
 from nyala.wire.stream_frames import (
     BUFFER_BYTES,
@@ -170,6 +173,31 @@ def test_malformed_bytes_close_only_their_stream_connection():
             assert flight.read_batch(BATCH.schema, got[1].header, got[1].body).equals(BATCH)
 
     uvloop.run(scenario())
+
+
+def test_paths_that_a_server_does_not_have_are_counted_under_one_name():
+    registry = CollectorRegistry()
+
+    async def scenario() -> None:
+        server = GrpcServer(
+            BatchStore().handlers(), "127.0.0.1:0", metrics=RpcMetrics(SystemClock(), registry)
+        )
+        address, rpc = await server.start(), GrpcRpc()
+        found = await find(rpc, address)
+        for number in range(20):
+            ticket = found.ticket if number % 2 else b"x" * 16
+            opened = open_message(ticket, f"no/Method-{number}")
+            refused = await answer_to(found, frame_head(StreamFrameKind.OPEN, opened, None))
+            assert b"does not have" in refused or b"another server process" in refused
+        await rpc.close()
+        await server.stop(0)
+
+    uvloop.run(scenario())
+    text = generate_latest(registry).decode()
+    assert "no/Method" not in text, "the counters of a path are never freed"
+    for code in ("UNAVAILABLE", "INVALID_ARGUMENT"):
+        labels = {"code": code, "method": "unknown"}
+        assert registry.get_sample_value("nyala_rpc_calls_total", labels) == 10
 
 
 def _ticket(batches: int) -> flight_pb2.Ticket:
