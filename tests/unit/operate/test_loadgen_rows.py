@@ -1,6 +1,6 @@
 """Rows of the load generator: values of each type, and the numbers of each thread."""
 
-import _thread
+import signal
 import threading
 from types import SimpleNamespace
 from typing import cast
@@ -74,7 +74,7 @@ def test_threads_end_soon_after_an_interrupt():
 
     def interrupt():
         assert begun.wait(within(60))
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         interrupted.set()
 
     threading.Thread(target=interrupt).start()
