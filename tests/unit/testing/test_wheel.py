@@ -72,8 +72,8 @@ def noexec(tmp_path: Path) -> Iterator[Path]:
 
 
 def free_base(*taken: int) -> int:
-    """Return a base port whose ports are free."""
-    for base in range(32_000, 50_000, 3_000):
+    """Return a base port whose ports are free; a cluster uses those up to 3,001 above it."""
+    for base in range(32_000, 50_000, 4_000):
         with socket.socket() as one:
             if (
                 base not in taken
