@@ -9,13 +9,12 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
-from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.leader_calls import LeaderCalls
 from nyala.common.errors import Corrupt, NyalaError
 from nyala.env.env import Env
-from nyala.env.rpc import Handlers, Method
+from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.security.authorities.keyring import Keyring
 from nyala.security.authority import write_private
@@ -59,9 +58,8 @@ class CertificateUpkeep:
         self._env = env
         self._credentials = credentials
         self._revoked = Path(directory, REVOKED_FILE)
-        self._addresses = masters
+        self._leader = LeaderCalls(env, masters)
         self._authorities = authorities
-        self._masters: Masters | None = None
         self._rules_us = 0
         self._said = ""
 
@@ -114,7 +112,7 @@ class CertificateUpkeep:
             revoked=self._credentials.revocations.digest,
             authorities=self._authorities.report(),
         )
-        answer = await self._ask(methods.ACCESS_RULES, request)
+        answer = await self._leader.call(methods.ACCESS_RULES, request, timeout_ms=CALL_TIMEOUT_MS)
         if answer.changed:
             grants.replace(answer.version, map(grant_of, answer.grants))
             log.info("%d grants are in force (version %d)", len(grants), grants.version)
@@ -155,18 +153,13 @@ class CertificateUpkeep:
             )
             return
         key, request = new_request()
-        answer = await self._ask(methods.RENEW, pb.RenewRequest(csr=request))
+        asked = pb.RenewRequest(csr=request)
+        answer = await self._leader.call(methods.RENEW, asked, timeout_ms=CALL_TIMEOUT_MS)
         pem = answer.certificate + key
         await self._env.tasks.run(Lane.DISK, write_private, Path(files.cert), pem)
         self._credentials.refresh()
         ends_s = identity_of_pem(answer.certificate).ends_s
         log.info("the certificate was renewed; the new one ends at %d (Unix time)", ends_s)
-
-    async def _ask(self, method: Method, request: Any) -> Any:
-        if self._masters is None:
-            self._masters = Masters(self._env, self._addresses())
-        self._masters.addresses.add(self._addresses())
-        return await self._masters.call(method, request, timeout_ms=CALL_TIMEOUT_MS)
 
     def _save(self, entries: Sequence[Revocation]) -> None:
         write_private(self._revoked, json.dumps([[e.id, e.revoked_us] for e in entries]).encode())
@@ -222,21 +215,18 @@ def join_port(env: Env, credentials: Credentials, masters: Callable[[], Sequence
         credentials: of this master.
         masters: returns the public addresses of the masters.
     """
-    known: Masters | None = None
+    leader = LeaderCalls(env, masters)
 
     async def join(request: pb.JoinRequest) -> pb.JoinResponse:
-        nonlocal known
-        known = known or Masters(env, masters())
-        known.addresses.add(masters())
         if request.HasField("login"):
             request.login.csr = request.csr
-            found = await known.call(methods.LOGIN, request.login, timeout_ms=CALL_TIMEOUT_MS)
+            found = await leader.call(methods.LOGIN, request.login, timeout_ms=CALL_TIMEOUT_MS)
             return pb.JoinResponse(
                 ca=credentials.pem.ca,
                 certificate=found.certificate,
                 master_addresses=found.master_addresses,
             )
-        answer = await known.call(methods.JOIN, request, timeout_ms=CALL_TIMEOUT_MS)
+        answer = await leader.call(methods.JOIN, request, timeout_ms=CALL_TIMEOUT_MS)
         assert isinstance(answer, pb.JoinResponse), answer
         return answer
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.leader_calls import LeaderCalls
 from nyala.env.env import Env
 from nyala.security.credentials import Credentials
 from nyala.security.identity import BACKDATED_S, PeerIdentity
@@ -26,14 +26,11 @@ def password_login(
         credentials: of this server.
         masters: returns the public addresses of the masters.
     """
-    known: Masters | None = None
+    leader = LeaderCalls(env, masters)
 
     async def check(name: str, password: str, host: str) -> PeerIdentity:
-        nonlocal known
         request = pb.LoginRequest(name=name, password=password, peer_host=host)
-        known = known or Masters(env, masters())
-        known.addresses.add(masters())
-        found = await known.call(methods.LOGIN, request, timeout_ms=TIMEOUT_MS)
+        found = await leader.call(methods.LOGIN, request, timeout_ms=TIMEOUT_MS)
         who = Principal(credentials.principal.cluster, parse_role(found.role), found.name)
         begins_s = found.issued_us // 1_000_000 - BACKDATED_S
         return PeerIdentity(who, 0, begins_s, 1 << 40)

@@ -74,9 +74,8 @@ class Heartbeater:
         self._reporter = reporter
         self._interval_ms = interval_ms
         self._unresponsive_us = 1000 * unresponsive_ms
-        self._silent: dict[
-            str, tuple[int, bool]
-        ] = {}  # masters: since when, and whether it was logged
+        # Masters that do not answer: since when, and whether it was logged.
+        self._silent: dict[str, tuple[int, bool]] = {}
         self._follower_interval_us = 1000 * max(
             interval_ms, min(FOLLOWER_INTERVALS * interval_ms, unresponsive_ms // 3)
         )

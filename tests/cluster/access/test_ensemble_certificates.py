@@ -1,10 +1,7 @@
 """Certificates of the members of an ensemble of real processes: renewal, revocation, replaced authority."""
 
-import os
 import socket
 import ssl
-import subprocess
-import sys
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -20,6 +17,7 @@ from nyala.security.principal import AccessRole, server_name
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import ram_pb2 as pb
+from tests.cluster.support.commands import run
 from tests.cluster.support.direct import Direct
 from tests.cluster.support.ensemble import real_ensemble
 from tests.waiting import wait_until, within
@@ -49,13 +47,6 @@ def ensemble(cluster):
 
     with real_ensemble(cluster, 1, 2, prepare) as found:
         yield found
-
-
-def run(cluster, *words):
-    return subprocess.run(
-        [sys.executable, "-m", "nyala", *words], text=True, capture_output=True,
-        timeout=within(120), env={**os.environ, "NYALA_MASTERS": cluster.masters},
-    )  # fmt: skip
 
 
 def own(server) -> PeerIdentity:

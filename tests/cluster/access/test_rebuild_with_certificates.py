@@ -1,6 +1,5 @@
 """Loss of all masters of a cluster with certificates: what is acknowledged or revoked before stays so."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from nyala.datadir import instance
 from nyala.security import issue
 from nyala.security.principal import AccessRole, server_name
 from nyala.testing import MiniCluster, layout
+from tests.cluster.support.commands import run
 from tests.waiting import wait_until, within
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
@@ -63,13 +63,6 @@ class Transfers:
 def cluster():
     with MiniCluster(3, 3, options=OPTIONS, secure=True) as made:
         yield made
-
-
-def run(cluster, *words, env=()):
-    return subprocess.run(
-        [sys.executable, "-m", "nyala", *words], text=True, capture_output=True,
-        timeout=within(120), env={**os.environ, "NYALA_MASTERS": cluster.masters, **dict(env)},
-    )  # fmt: skip
 
 
 def words_of(cluster, servers, *more):

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from nyala.testing import MiniCluster
-from tests.cluster.support.rotating import KEYS, Load, done, run, trusted
+from tests.cluster.support.commands import run
+from tests.cluster.support.rotating import KEYS, Load, done, trusted
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]

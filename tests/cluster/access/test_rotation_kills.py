@@ -20,7 +20,8 @@ import pytest
 from nyala.security.authorities import bundle
 from nyala.security.identity import identity_of_pem
 from nyala.testing import MiniCluster
-from tests.cluster.support.rotating import KEYS, Load, done, run, trusted
+from tests.cluster.support.commands import run
+from tests.cluster.support.rotating import KEYS, Load, done, trusted
 from tests.waiting import wait_until, within
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]

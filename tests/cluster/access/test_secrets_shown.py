@@ -5,11 +5,8 @@ They are planted in a cluster that logs at the most verbose level, and looked fo
 
 import contextlib
 import http.client
-import os
 import re
 import ssl
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -19,6 +16,7 @@ import pytest
 import nyala
 from nyala.common.errors import NyalaError
 from nyala.testing import MiniCluster, layout
+from tests.cluster.support.commands import run
 from tests.waiting import wait_until, within
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600), pytest.mark.row("A23")]
@@ -36,13 +34,6 @@ SCHEMA = pa.schema([
 def cluster():
     with MiniCluster(1, 2, secure=True) as made:
         yield made
-
-
-def run(cluster, *words, answer="", **environ):
-    return subprocess.run(
-        [sys.executable, "-m", "nyala", *words], text=True, capture_output=True, input=answer,
-        timeout=within(120), env={**os.environ, "NYALA_MASTERS": cluster.masters, **environ},
-    )  # fmt: skip
 
 
 def request(cluster, server, path, method="GET", body="", **headers):
@@ -83,7 +74,7 @@ def logged_in(cluster, user, password, *words, environ=()):
     assert made is not None
     at = ("--login", made.join_addresses[0], "--ca", f"{cluster.dir}/certs/ca.crt")
     kind = words or ("--user", user, "--password-stdin")
-    return run(cluster, "login", *at, *kind, answer=f"{password}\n", **dict(environ))
+    return run(cluster, "login", *at, *kind, answer=f"{password}\n", env=environ)
 
 
 def use(client):

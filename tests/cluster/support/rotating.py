@@ -1,14 +1,12 @@
 """A cluster whose certificate authority is replaced: its load, its commands, and what its servers trust."""
 
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pyarrow as pa
 
 from nyala.security.authorities import bundle
+from tests.cluster.support.commands import run
 from tests.waiting import wait_until, within
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
@@ -49,13 +47,6 @@ class Load:
         self._stopped.set()
         self._thread.join(within(60))
         assert self.error is None, self.error
-
-
-def run(cluster, *words, env=(), answer=""):
-    return subprocess.run(
-        [sys.executable, "-m", "nyala", *words], text=True, capture_output=True, input=answer,
-        timeout=within(120), env={**os.environ, "NYALA_MASTERS": cluster.masters, **dict(env)},
-    )  # fmt: skip
 
 
 def done(cluster, *words, before="", env=()):

@@ -1,5 +1,6 @@
 """Crash points of the coordinator's operations: one operation, with a crash of the leader at one of them."""
 
+from functools import cache
 from typing import Any
 
 from nyala.ram.server_list import ServerStatus
@@ -40,8 +41,8 @@ def crash_points(operation: str) -> list[str]:
 
 def _points(operation: str) -> list[tuple[int, str]]:
     """Return the numbers and names of an operation's crash points."""
-    first = _first()
-    found = [*enumerate(_run(operation)[1])][first:]
+    first = len(_undisturbed("")[0])  # those of the requests before the operation
+    found = [*enumerate(_undisturbed(operation)[0])][first:]
     return [p for p in found if p[0] == first or p[1].startswith("after")]
 
 
@@ -58,16 +59,18 @@ def crash_at(operation: str, number: int) -> str:
     Raises:
         AssertionError: the log, the servers or the effect are not those of a run without a crash.
     """
-    (point, name), effect = _points(operation)[number], _run(operation)[2]
+    (point, name), effect = _points(operation)[number], _undisturbed(operation)[1]
     crashed, _, found = _run(operation, point)
     assert crashed == 1, f"the leader did not crash {name}"
     assert found == effect, f"crash {name}: the effect is not that of a run without a crash"
     return name
 
 
-def _first() -> int:
-    """Return the number of crash points of the requests before the operation."""
-    return len(_run("")[1])
+@cache
+def _undisturbed(operation: str) -> tuple[list[str], Any]:
+    """Return the crash points and the effect of a run without a crash."""
+    _, names, effect = _run(operation)
+    return names, effect
 
 
 def _run(operation: str, *crashes: int) -> tuple[int, list[str], Any]:

@@ -78,9 +78,8 @@ def test_long_texts_of_others_do_not_stop_the_process(text):
 
 def test_names_of_files_that_are_no_unicode_do_not_break_the_page(lines):
     logger, handler = lines
-    name = os.fsdecode(
-        b"\xff"
-    )  # not logged: pytest captures the log, and cannot send this text from a worker
+    name = os.fsdecode(b"\xff")
+    # Not logged: pytest captures the log, and cannot send this text from a worker.
     text = f"the file {name} is of another cluster"
     handler.handle(logger.makeRecord(logger.name, logging.ERROR, __file__, 1, text, (), None))
     ((line,),) = handler.page().rows

@@ -20,14 +20,12 @@ class Attempted:
 
     Attributes:
         since_us: when it was sent for the first time; monotonic.
-        sent_us: when it was sent last; monotonic.
         count: how often it was sent.
         under_way: it was sent and is not answered.
         error: the last error; None: there was none.
     """
 
     since_us: int
-    sent_us: int
     count: int = 0
     under_way: bool = False
     error: NyalaError | None = None
@@ -51,9 +49,9 @@ class UnansweredOrders:
         if known is None:
             if len(self._orders) >= MAX_ATTEMPTED:
                 self.ended(next(iter(self._orders)))
-            known = self._orders[action] = Attempted(now_us, now_us)
+            known = self._orders[action] = Attempted(now_us)
             self._of_tablet.setdefault(action.tablet, {})[action] = None
-        known.sent_us, known.under_way = now_us, True
+        known.under_way = True
         known.count += 1
 
     def failed(self, action: Action, error: NyalaError) -> bool:

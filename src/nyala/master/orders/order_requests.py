@@ -11,6 +11,7 @@ from nyala.master.catalog.actions import (
     ChangeMembersAction,
     CopyAction,
     CreateTabletAction,
+    DeleteTabletAction,
     WitnessAction,
 )
 from nyala.master.catalog.catalog import Catalog
@@ -21,6 +22,17 @@ from nyala.master.tservers import TServers
 from nyala.raft.changes import ChangeKind
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+
+METHODS: dict[type[Action], Method] = {
+    CreateTabletAction: methods.CREATE_TABLET,
+    DeleteTabletAction: methods.DELETE_TABLET,
+    AlterTabletAction: methods.ALTER_TABLET,
+    ChangeMembersAction: methods.CHANGE_CONFIG,
+    WitnessAction: methods.CREATE_WITNESS,
+    CopyAction: methods.START_COPY,
+    CancelCopyAction: methods.CANCEL_COPY,
+}
+"""Method that carries out an action, by the type of the action."""
 
 
 def order(
@@ -36,23 +48,20 @@ def order(
         timeout_ms: timeout of the response.
     """
     assert not isinstance(action, WitnessAction), "its leader is asked first: see `witness_request`"
-    method: Method
     request: Any
     if isinstance(action, CreateTabletAction):
-        method = methods.CREATE_TABLET
         request = reconcile.create_request(catalog, action, fence)
     elif isinstance(action, AlterTabletAction):
-        method, request = methods.ALTER_TABLET, reconcile.alter_request(catalog, action, fence)
+        request = reconcile.alter_request(catalog, action, fence)
     elif isinstance(action, ChangeMembersAction):
-        method = methods.CHANGE_CONFIG
         request = change_request(catalog, servers, action, fence, timeout_ms)
     elif isinstance(action, CopyAction):
-        method, request = methods.START_COPY, copy_request(catalog, servers, action, fence)
+        request = copy_request(catalog, servers, action, fence)
     elif isinstance(action, CancelCopyAction):
-        method, request = methods.CANCEL_COPY, cancel_request(catalog, action, fence)
+        request = cancel_request(catalog, action, fence)
     else:
-        method, request = methods.DELETE_TABLET, reconcile.delete_request(catalog, action, fence)
-    return None if request is None else (method, request)
+        request = reconcile.delete_request(catalog, action, fence)
+    return None if request is None else (METHODS[type(action)], request)
 
 
 def change_request(

@@ -6,7 +6,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -51,15 +51,10 @@ async def collect(
     """
     files: dict[str, bytes] = {}
     missing: dict[str, str] = {}
-    whole: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
-        "ksck.json": lambda: _ksck(core),
-        "ops.json": lambda: _ops(core),
-        "doctor.json": lambda: _plan(core),
-    }
 
-    async def of_cluster(name: str, read: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    async def of_cluster(name: str, read: Awaitable[object]) -> None:
         try:
-            files[name] = _json(await read())
+            files[name] = _json(await read)
         except NyalaError as err:
             missing[name] = err.message
 
@@ -83,7 +78,12 @@ async def collect(
     async def of_servers() -> None:
         await asyncio.gather(*(of_server(a) for a in await _addresses(core, more)))
 
-    await asyncio.gather(of_servers(), *(of_cluster(*one) for one in whole.items()))
+    await asyncio.gather(
+        of_servers(),
+        of_cluster("ksck.json", _ksck(core)),
+        of_cluster("ops.json", _ops(core)),
+        of_cluster("doctor.json", _plan(core)),
+    )
     files[MANIFEST] = _json(
         {
             "made_at": datetime.fromtimestamp(core.env.clock.wall_us() / 1e6, UTC).isoformat(),

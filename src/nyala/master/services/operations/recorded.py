@@ -8,7 +8,7 @@ the last one. The id of an operation contains that of its record, so it is the s
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from nyala.common.ids import ServerUuid, TableId
+from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTable, CatalogTablet
 from nyala.master.services.operations.waits import LeaderView
@@ -49,8 +49,10 @@ def under_way(view: LeaderView) -> list[RecordedOperation]:
     for table_id, tablets in _by_table(catalog.creating()).items():
         found.append(_creation(view, table_id, tablets))
     found += [_alteration(view, table) for table in catalog.altering()]
-    for table_id, tablets in _by_table(_not_deleted(view)).items():
-        found.append(_deletion(view, table_id, tablets))
+    gone = [t for t in catalog.tablets() if t.gone]
+    remaining = {t.id: _remaining(view, t) for t in gone}
+    for table_id, tablets in _by_table([t for t in gone if remaining[t.id]]).items():
+        found.append(_deletion(view, table_id, {t.id: remaining[t.id] for t in tablets}))
     return found
 
 
@@ -71,8 +73,7 @@ def _decommission(view: LeaderView, server: pb.ListedServer, replicas: int) -> R
 
 
 def _moves(view: LeaderView, tablet: CatalogTablet) -> list[RecordedOperation]:
-    members = tablet.consensus.members
-    coming = [m.uuid for m in members if m.promote and not m.voter]
+    coming = _coming(tablet)
     step = f"{coming[0]} gets the data, and a vote" if coming else "another one votes, or is chosen"
     return [
         RecordedOperation(
@@ -83,13 +84,18 @@ def _moves(view: LeaderView, tablet: CatalogTablet) -> list[RecordedOperation]:
             commit_point=f"configuration of {tablet.config_id}",
             waits=lambda: _of_move(view, tablet),
         )
-        for member in members
+        for member in tablet.consensus.members
         if member.replace
     ]
 
 
+def _coming(tablet: CatalogTablet) -> list[str]:
+    """Return the members that get the data, and a vote."""
+    return [m.uuid for m in tablet.consensus.members if m.promote and not m.voter]
+
+
 def _of_move(view: LeaderView, tablet: CatalogTablet) -> Waits:
-    coming = [m.uuid for m in tablet.consensus.members if m.promote and not m.voter]
+    coming = _coming(tablet)
     for uuid in coming:
         yield from view.server(
             tablet.id, ServerUuid(uuid), "the new member catches up with the leader"
@@ -144,18 +150,12 @@ def _alteration(view: LeaderView, table: CatalogTable) -> RecordedOperation:
     )
 
 
-def _not_deleted(view: LeaderView) -> list[CatalogTablet]:
-    """Return the deleted or replaced tablets of which a server still has, or may have, a replica."""
-    return [t for t in view.term.catalog.tablets() if t.gone and _remaining(view, t)]
-
-
 def _remaining(view: LeaderView, tablet: CatalogTablet) -> list[ServerUuid]:
     """Return the servers that report a replica of a deleted tablet, or that died before they reported."""
     found = []
     for uuid in tablet.holders:
         server, listed = view.servers.get(uuid), view.term.catalog.servers.get(uuid)
-        known = server is not None and server.full_in_term == view.term.memory.term
-        if known and server is not None:
+        if server is not None and server.full_in_term == view.term.memory.term:
             remains = tablet.id in server.replicas or tablet.id in server.tombstones
         else:
             remains = listed is not None and not listed.alive
@@ -165,22 +165,28 @@ def _remaining(view: LeaderView, tablet: CatalogTablet) -> list[ServerUuid]:
 
 
 def _deletion(
-    view: LeaderView, table_id: TableId, tablets: list[CatalogTablet]
+    view: LeaderView, table_id: TableId, remaining: dict[TabletId, list[ServerUuid]]
 ) -> RecordedOperation:
+    """Return the deletion of tablets of a table.
+
+    Args:
+        view: state of the leader.
+        table_id: id of the table.
+        remaining: servers that have, or may have, a replica, by tablet.
+    """
+
     def waits() -> Waits:
-        for tablet in tablets:
-            for uuid in _remaining(view, tablet):
-                yield from view.server(
-                    tablet.id, uuid, "the replica is deleted and this is reported"
-                )
+        for tablet, servers in remaining.items():
+            for uuid in servers:
+                yield from view.server(tablet, uuid, "the replica is deleted and this is reported")
 
     catalog = view.term.catalog
-    replicas = sum(len(_remaining(view, tablet)) for tablet in tablets)
+    replicas = sum(map(len, remaining.values()))
     return RecordedOperation(
         id=f"delete-{table_id}",
         what=f"delete tablets of a {_kind(catalog, table_id)}",
         subject=_name(catalog, table_id),
-        step=f"{replicas} replicas of {len(tablets)} tablets may remain",
+        step=f"{replicas} replicas of {len(remaining)} tablets may remain",
         commit_point="records of the tablets: DELETED or REPLACED",
         waits=waits,
     )

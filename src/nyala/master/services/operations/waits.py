@@ -1,36 +1,19 @@
 """Waits of operations: calls to tablet servers, and conditions that their reports fulfil."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.master.catalog.actions import (
-    Action,
-    AlterTabletAction,
-    CancelCopyAction,
-    ChangeMembersAction,
-    CopyAction,
-    CreateTabletAction,
-    DeleteTabletAction,
-    WitnessAction,
-)
+from nyala.master.catalog.actions import Action
 from nyala.master.leader import Term
 from nyala.master.orders.attempts import Attempted
+from nyala.master.orders.order_requests import METHODS
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_WAITS = 1000
 """Maximum number of waits in the answer about one operation."""
-METHODS: dict[type[Action], str] = {
-    CreateTabletAction: "CreateTablet",
-    DeleteTabletAction: "DeleteTablet",
-    AlterTabletAction: "AlterTablet",
-    ChangeMembersAction: "ChangeConfig",
-    WitnessAction: "CreateWitness",
-    CopyAction: "StartTabletCopy",
-    CancelCopyAction: "CancelTabletCopy",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +52,9 @@ class LeaderView:
         return self.orders(tablet, server) or [self._condition(tablet, server, condition)]
 
     def _order(self, action: Action, attempted: Attempted) -> pb.OperationWait:
+        method = METHODS[type(action)].path.rpartition("/")[2]
         return pb.OperationWait(
-            what=f"call {METHODS[type(action)]}",
+            what=f"call {method}",
             tablet_id=action.tablet,
             server=action.server,
             address=self._address(action.server),
@@ -107,8 +91,4 @@ def first(waits: Iterator[pb.OperationWait], limit: int) -> tuple[list[pb.Operat
         limit: maximum number of waits to return.
     """
     shown = list(islice(waits, limit))
-    return shown, _count(waits)
-
-
-def _count(waits: Iterable[pb.OperationWait]) -> int:
-    return sum(1 for _ in waits)
+    return shown, sum(1 for _ in waits)
