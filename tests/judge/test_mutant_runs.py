@@ -255,6 +255,7 @@ def outer(x):
 """
 
 
+@pytest.mark.full
 def test_cached_bytecode_hides_no_mutant_or_change(root, tmp_path):
     whole = tmp_path / "tree"
     shutil.copytree(root, whole)

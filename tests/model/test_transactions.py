@@ -85,6 +85,7 @@ def test_random_worlds_equal_serial_executions_by_commit_time(first: int | None,
     enough(tally["unknown"] and tally["dropped"], "unknown outcomes, and dropped tablets")
 
 
+@pytest.mark.full
 def test_recorded_worlds_break_no_rule_when_none_is_left_out():
     for weak, seed in CAUGHT.items():
         assert run(seed, (), TUNED.get(weak, UNTUNED))["worlds"]

@@ -98,6 +98,7 @@ async def measure(loop: SimLoop) -> list[Counter[str]]:
     return found
 
 
+@pytest.mark.full
 def test_containers_do_not_grow_with_tables_journals_and_clients(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sequencer, "TABLETS", 2)
     monkeypatch.setattr(point_reads, "MAX_SHAPES", 2)

@@ -12,6 +12,7 @@ from tests.sim.world.loop import SimLoop, run
 from tests.unit.cli.support.member_commands import Killed, Wire, die
 
 
+@pytest.mark.full
 @pytest.mark.row("S2.25", "S2.26", "S2.27")
 def test_single_master_migration_to_three_survives_command_crash_after_each_order() -> None:
     async def main(loop: SimLoop) -> None:

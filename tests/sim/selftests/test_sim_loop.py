@@ -1,8 +1,11 @@
 """The virtual-time loop and lanes: order from the seed, end and pause of an incarnation, budgets."""
 
 import asyncio
+import gc
 import inspect
 import random
+import warnings
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -166,6 +169,39 @@ def test_clocks_are_skewed_drift_and_jump():
         assert fast.monotonic_us() == 10_001_000
 
     run(main)
+
+
+def test_a_run_that_has_ended_is_freed_with_its_unfinished_tasks():
+    """An asynchronous generator is left where what it awaits would wait again when it is closed."""
+
+    async def wait_again(loop: SimLoop) -> None:
+        try:
+            await loop.delay(1_000_000)
+        finally:
+            await loop.delay(1_000_000)
+
+    async def numbers(loop: SimLoop) -> AsyncGenerator[int, None]:
+        yield 1
+        await wait_again(loop)
+
+    async def read(loop: SimLoop) -> None:
+        async for _ in numbers(loop):
+            pass
+
+    tasks: list[weakref.ref[asyncio.Task[None]]] = []
+
+    async def main(loop: SimLoop) -> weakref.ref[SimLoop]:
+        tasks.append(weakref.ref(loop.create_task(read(loop))))
+        await loop.delay(1)
+        return weakref.ref(loop)
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        ended = run(main)
+        gc.collect()
+    assert ended() is None
+    assert tasks[0]() is None
+    assert not seen
 
 
 def _raise(error: Exception) -> None:

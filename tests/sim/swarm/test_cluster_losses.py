@@ -30,7 +30,7 @@ WANTED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [200, 201])
+@pytest.mark.parametrize("seed", [200, pytest.param(201, marks=pytest.mark.full)])
 def test_servers_with_lost_data_recover_and_others_continue(seed: int):
     run_cluster(seed, LOSING, seconds=8)
 
@@ -43,7 +43,7 @@ def test_every_kind_of_loss_occurs_while_others_continue():
     assert [kind for kind in WANTED if not faults[kind]] == []
 
 
-@pytest.mark.parametrize("seed", [207, 243])
+@pytest.mark.parametrize("seed", [pytest.param(207, marks=pytest.mark.full), 243])
 def test_lost_data_are_replaced_in_place_on_three_servers(seed: int):
     """These seeds have no fourth tablet server; in 243 a second loss followed an unfinished replacement."""
     faults = count(run_cluster(seed, LOSING, seconds=8).trace)

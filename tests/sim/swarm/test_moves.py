@@ -135,6 +135,7 @@ def test_copy_with_unsynced_log_is_detected():
         run(copied_log)
 
 
+@pytest.mark.full
 @pytest.mark.row("S1.7")
 @pytest.mark.usefixtures("endless_sessions")
 def test_sessions_without_end_are_detected():

@@ -49,6 +49,7 @@ def test_random_faults_violate_no_guarantee(seed: int):
     enough(outcome.history.acknowledged > 10 * 8, f"{outcome.history.acknowledged} operations")
 
 
+@pytest.mark.full
 def test_many_kinds_of_fault_together_violate_no_guarantee():
     run_cluster(100, EVERYTHING, seconds=8)
 

@@ -301,6 +301,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def _asyncgen_finalizer_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
         incarnation = self._generators.pop(id(generator), None)
         if self.is_closed() or (incarnation is not None and incarnation.dead):
+            awaited = getattr(generator, "ag_await", None)
+            close_quietly(awaited)  # it would report, when it is freed, that it is not finished
             return
         closing = generator.aclose()
         if incarnation is None:
@@ -378,12 +380,12 @@ def run(
         Blocked: code of a running server called the disk from its loop; the message has the stack.
         BaseException: the first unhandled exception, or the first unexpected one that the product logged.
     """
-    loop = SimLoop(max_time_s, max_events)
-    loop.trace.recorder = recorder
     collecting = gc.isenabled()
     gc.collect()
     gc.freeze()  # exclude present objects, mostly modules, from the next run's collection
     gc.disable()  # collections at other times would close generators at other times
+    loop = SimLoop(max_time_s, max_events)
+    loop.trace.recorder = recorder
     try:
         with swallowed(functools.partial(_fail, loop)):
             result = loop.run_until_complete(main(loop))
@@ -395,8 +397,8 @@ def run(
             raise Blocked(loop.blocked[0])
         return result
     finally:
-        _finish_tasks(loop)
         loop.close()
+        _finish_tasks(loop)
         if collecting:
             gc.enable()
 

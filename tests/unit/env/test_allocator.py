@@ -50,6 +50,7 @@ def returned(most_bytes: int) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.full
 def test_freed_memory_beyond_bound_is_returned_to_system():
     assert returned(0) < 50_000_000, "without the bound the allocator keeps freed memory"
     assert returned(50_000_000) > 150_000_000

@@ -199,6 +199,7 @@ class NoObserver:
     appended = invalidated = dropped = key_changed = nothing
 
 
+@pytest.mark.full
 def test_entry_takes_few_bytes_beside_its_data_in_memory():
     count = 20_000
 
@@ -211,6 +212,7 @@ def test_entry_takes_few_bytes_beside_its_data_in_memory():
     assert used / count - 100 <= 40
 
 
+@pytest.mark.full
 def test_few_entries_left_of_many_chunks_take_few_bytes(monkeypatch):
     monkeypatch.setattr(entries_module, "CHUNK_ROWS", 256)
     tracemalloc.start()

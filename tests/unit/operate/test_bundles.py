@@ -148,6 +148,7 @@ def test_archive_that_needs_another_method_or_a_password_is_refused(
         read(str(path))
 
 
+@pytest.mark.full
 def test_large_archive_is_refused_before_all_of_it_is_in_memory(tmp_path):
     path = tmp_path / "other.zip"
     text = json.dumps({"rows": [], "more": "a" * (60 << 20)})

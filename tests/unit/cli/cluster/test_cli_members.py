@@ -191,6 +191,7 @@ def test_briefly_silent_member_keeps_its_data():
     with_scenario(work)
 
 
+@pytest.mark.full
 @pytest.mark.row("S1.54")
 def test_witness_restores_majority_long_before_copy_ends():
     """In virtual time, with copies that are slow by their throttle; `./run bench copy` measures it."""

@@ -82,6 +82,7 @@ async def test_metrics_and_ksck_show_what_is_held(s):
     assert (await s.on(check, s.core)).holds == []
 
 
+@pytest.mark.full
 @scenario
 async def test_hold_is_renewed_at_restarted_server_before_collection(s):
     first = await s.write(1)
@@ -109,6 +110,7 @@ async def test_hold_expires_after_its_time_to_live(s):
     assert [list(t.holds) for t in await s.statuses()] == [[], [], []]
 
 
+@pytest.mark.full
 @scenario
 async def test_lasting_hold_lasts_as_long_as_its_client_and_its_time_to_live(s):
     first = await s.write(1)

@@ -41,6 +41,7 @@ async def rest_of(s, scan):
     return await s.on(reading)
 
 
+@pytest.mark.full
 @scenario
 @pytest.mark.row("A5")
 async def test_slowly_read_scan_keeps_its_snapshot_while_history_is_collected(s):

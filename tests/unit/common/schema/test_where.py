@@ -282,6 +282,7 @@ def test_unknown_columns_are_not_found():
         parse("dtae = 1", SCHEMA)
 
 
+@pytest.mark.full
 def test_limits_on_the_whole_text():
     with pytest.raises(InvalidArgument, match="1048576 bytes"):
         parse("m = 1" + " " * MAX_TEXT_BYTES, SCHEMA)

@@ -102,6 +102,7 @@ def test_compaction_of_catalog_leaves_the_reserve_of_the_log_free():
     assert len(driver.tablet.store.disks) == 1
 
 
+@pytest.mark.full
 def test_catalog_rows_keep_one_version_after_thousands_of_reported_leaders():
     async def work(masters):
         masters.start()

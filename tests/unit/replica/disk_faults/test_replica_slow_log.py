@@ -67,6 +67,7 @@ async def test_unresponsive_disk_counts_as_slow(fleet):
     assert fleet.leading() not in (None, old)
 
 
+@pytest.mark.full
 @scenario(options=QUICK)
 async def test_slow_disk_is_reported_until_recovered(fleet):
     old = await fleet.leader()
@@ -95,6 +96,7 @@ async def test_all_slow_disks_cause_no_leadership_transfer(fleet):
     assert (fleet.leading(), fleet.replica(leader).status().term) == (leader, term)
 
 
+@pytest.mark.full
 @scenario(options=QUICK)
 async def test_occasional_slow_sync_causes_no_leadership_transfer(fleet):
     leader = await fleet.leader()
@@ -107,6 +109,7 @@ async def test_occasional_slow_sync_causes_no_leadership_transfer(fleet):
     assert (fleet.leading(), fleet.replica(leader).status().term) == (leader, term)
 
 
+@pytest.mark.full
 @scenario(options=QUICK)
 async def test_leader_transferred_back_does_not_transfer_again_at_once(fleet):
     """Alternating slow disks move a leader once per back-off, not once per window."""

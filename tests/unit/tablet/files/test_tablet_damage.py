@@ -108,6 +108,7 @@ def test_every_flipped_byte_is_detected_and_no_read_is_wrong():
     assert not complaint(driver, expected)
 
 
+@pytest.mark.full
 def test_truncation_at_any_byte_is_detected():
     disk, driver = small()
     expected = [read() for read in reads(driver, driver.tablet)]

@@ -63,6 +63,7 @@ def test_slowly_starting_server_is_not_replaced():
     run(main, max_time_s=600)
 
 
+@pytest.mark.full
 @pytest.mark.row("A9")
 def test_table_creation_waits_for_starting_server():
     async def main(loop):

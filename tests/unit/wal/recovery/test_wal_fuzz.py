@@ -192,6 +192,7 @@ def test_arbitrary_log_bytes_raise_nyala_error(end, damage):
         run(lambda loop: opened(loop, forged(base(end), damage)))
 
 
+@pytest.mark.full
 @pytest.mark.row("S4.21")
 def test_each_byte_of_a_small_log_flipped_in_turn():
     log = base("small")
