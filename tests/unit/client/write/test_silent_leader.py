@@ -97,7 +97,7 @@ def deliver(
     """
 
     async def work(loop: SimLoop) -> tuple[list[tuple[str, int]], int, int]:
-        tasks, no_rpc = SimTasks(loop, random.Random(2)), cast(Any, None)
+        tasks, no_rpc = SimTasks(loop, random.Random(2)), cast("Any", None)
         env = Env(SimClock(loop), random.Random(1), SystemFiles(), tasks, no_rpc)
         masters, streams = Masters(loop, elected_ms), OneStopped(loop, a_ms, refusal)
         delivery = Delivery(TabletCache(masters), HybridClock(env.clock), streams)  # type: ignore[arg-type]
