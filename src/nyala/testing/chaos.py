@@ -63,7 +63,7 @@ def run(words: Sequence[str]) -> int:
     ):
         try:
             status = program.wait()
-        except BaseException:
+        except BaseException:  # also an interrupt: nothing else would end the program
             _end(program)
             raise
     return status if status >= 0 else 128 - status
