@@ -5,16 +5,20 @@ They are in the wheel as files that no module of nyala imports, and in a clone i
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from nyala.common.errors import NotFound
+from nyala.common.errors import NotFound, Unavailable
 
 HERE = Path(__file__).parents[1]
 INSTALLED, CLONE = HERE / "chaos_suite", HERE.parents[1]
 PROGRAM = "tests.sim.named.run"
+END_S = 5
+"""Time in which the program ends its workers, in seconds; then all are killed."""
 
 
 def suite() -> Path:
@@ -33,14 +37,60 @@ def suite() -> Path:
 
 
 def listing() -> list[tuple[str, str, str]]:
-    """Return name, design document and content of each named scenario."""
-    done = subprocess.run(_command("list"), env=_environment(), stdout=subprocess.PIPE, check=True)
+    """Return name, design document and content of each named scenario.
+
+    Raises:
+        Unavailable: the simulator does not run.
+    """
+    done = subprocess.run(_command("list"), env=_environment(), stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise Unavailable(
+            f"the simulator ended with status {done.returncode}; its own error is above: mend this "
+            "installation, or install the wheel again"
+        )
     return [(name, document, text) for name, document, text in json.loads(done.stdout)]
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the program with some words, and return its exit status; what it prints is printed."""
-    return subprocess.run(_command(*words), env=_environment(), check=False).returncode
+    """Run the program with some words, and return its exit status; what it prints is printed.
+
+    It has a session of its own: an interrupt of the terminal reaches this process, which ends it. So do
+    SIGTERM and SIGHUP, as nothing else would end the program and its workers.
+    """
+    with (
+        _exit_at(signal.SIGTERM, signal.SIGHUP),
+        subprocess.Popen(_command(*words), env=_environment(), start_new_session=True) as program,
+    ):
+        try:
+            status = program.wait()
+        except BaseException:  # also an interrupt: nothing else would end the program
+            _end(program)
+            raise
+    return status if status >= 0 else 128 - status
+
+
+def _end(program: "subprocess.Popen[bytes]") -> None:
+    """End the program, and its workers with it."""
+    program.terminate()
+    try:
+        program.wait(END_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(program.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _exit_at(*signals: signal.Signals) -> Iterator[None]:
+    """Raise SystemExit at each of these signals in the block."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _command(*words: str) -> list[str]:

@@ -8,6 +8,7 @@ Nothing here needs more than nyala itself: it is part of the wheel (pyproject.to
 """
 
 import json
+import signal
 import sys
 import time
 import traceback
@@ -86,6 +87,9 @@ def run_named(names: Sequence[str]) -> int:
         names: of the scenarios, or beginnings of names; none: all scenarios.
     """
     known = list(scenarios())
+    if "" in names:
+        print("the name of a scenario is empty; give no name to run all of them", file=sys.stderr)
+        return 2
     for name in names:
         if not any(s.name.startswith(name) for s in known):
             print(f"no scenario begins with {name!r}; nyala chaos list has them", file=sys.stderr)
@@ -128,4 +132,6 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as `nyala chaos run | head` expects
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers too
     sys.exit(main(sys.argv[1:]))

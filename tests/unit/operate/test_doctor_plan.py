@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from nyala.cli.main import app
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import OpId, ServerUuid
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
@@ -140,6 +142,29 @@ def test_server_whose_address_another_one_has_may_have_been_started_with_a_wrong
     assert names(chosen(declared, ())) == [f"recover-{TABLET}"]
     healthy = [survivor(n, members=(1, 4, 5)) for n in (1, 4, 5)]
     assert names(plan(facts(healthy, voters=(1, 4, 5), tservers=tservers))) == ["new-tserver"]
+
+
+def test_address_at_which_another_server_answers_declares_neither_of_them_lost():
+    tservers = (
+        TServerFacts(place(1), answers=True),
+        TServerFacts(place(2), answers=False, alive=False, other=U[0]),
+        TServerFacts(place(3), answers=False, alive=False),
+    )
+    found = facts([survivor(1)], tservers=tservers)
+    steps = plan(found, "s:2", "s:3")
+    assert [s.undeclared for s in steps if s.name == f"recover-{TABLET}"] == [(U[2],)]
+    assert chosen(steps, ()) == []
+    declared = Declared(frozenset({"s:2", "s:3"}))
+    assert any(f"--lost {U[2]}" in text for text in remarks(found, declared))
+    assert names(chosen(plan(found, U[2], "s:3"), ())) == [f"recover-{TABLET}"]
+
+
+def test_empty_name_declares_no_server_of_unknown_address_or_uuid_lost():
+    declared = Declared(frozenset({""}))
+    assert not declared.is_lost(ServerEndpoint("", "s:2"))
+    assert not declared.is_lost(ServerEndpoint(U[2], ""))
+    done = CliRunner().invoke(app, ["doctor", "--masters", "127.0.0.1:1", "--lost", "", "--yes"])
+    assert (done.exit_code, "has an empty value" in done.output) == (2, True)
 
 
 def test_voter_of_a_newer_configuration_than_the_catalogs_may_return():

@@ -68,6 +68,8 @@ def doctor(
     from nyala.operate.doctor.plan import Declared
     from nyala.operate.run import client_of, run_alone
 
+    if not all((*(lost or ()), *(new_master or ()), *(do or ()))):
+        raise fail("--lost, --new-master or --do has an empty value; name what is meant", 2)
     declared = Declared(frozenset(lost or ()), tuple(new_master or ()))
 
     async def work(env: "Env") -> int:

@@ -59,7 +59,9 @@ def run(
         Level | None,
         typer.Option(help="Real part of a seed's servers; not given: drawn by the seed."),
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Number of processes for seeds.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Number of processes for seeds.")
+    ] = 1,
 ) -> None:
     """Run named scenarios, or seeds with --seed; exit status 1 if one fails, which a line repeats.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from nyala.client.cluster.leader_search import LeaderSearch
+from nyala.client.cluster.leader_watch import LeaderWatch, LedElsewhere
 from nyala.client.cluster.tablet_cache import LOOKUP_TIMEOUT_MS, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.common.errors import (
@@ -73,6 +74,7 @@ class LeaderOperation(Generic[T]):
         attempt: sends the operation to an address, with a timeout in milliseconds.
         look_up: looks the tablet up again, with a timeout in milliseconds; raises RangesChanged or NotFound
             if there is none.
+        look_again: looks the tablet up while a server is silent; may raise the same.
         texts: texts of errors.
         exclusive: no other process sends the same operation.
         try_ms: timeout of one try, in milliseconds.
@@ -83,6 +85,7 @@ class LeaderOperation(Generic[T]):
     header: RequestHeader
     attempt: Callable[[str, int], Awaitable[T]]
     look_up: Callable[[int], Awaitable[None]]
+    look_again: Callable[[], Awaitable[None]]
     texts: Texts
     exclusive: bool
     try_ms: int = TRY_TIMEOUT_MS
@@ -100,6 +103,7 @@ class LeaderOperation(Generic[T]):
         """
         tablet, unknown = self.tablet, False
         search = LeaderSearch(self.locations, tablet)
+        watch = LeaderWatch(attempts.env, tablet, self.look_again)
         while True:
             wait_ms = 0
             for address in tablet.addresses():
@@ -107,7 +111,13 @@ class LeaderOperation(Generic[T]):
                 if left_ms <= 0:
                     break
                 try:
-                    found = await self.attempt(address, min(left_ms, self.try_ms))
+                    found = await watch.answer(
+                        address, self.attempt(address, min(left_ms, self.try_ms))
+                    )
+                except LedElsewhere as err:
+                    unknown = True
+                    search.failed(address, err, left_ms)
+                    break
                 except RangesChanged:
                     raise  # decided in the tablet's log: no try has any effect
                 except NotLeader as err:

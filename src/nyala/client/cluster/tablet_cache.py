@@ -3,6 +3,7 @@
 An open table belongs to its caller; the cache keeps only the addresses of the servers that it has seen.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 
 from nyala.client.cluster.masters import Masters
@@ -66,6 +67,8 @@ class OpenTable:
         dropped: tablets of dropped ranges, needed for reads at earlier times.
         history_from: earliest time that can be read; 0: not limited, as far as is known.
         columns_from: hybrid time from which the table has the columns of `schema`; 0: always.
+        looking: held while a look-up is under way that several callers share.
+        looked_us: when the last such look-up began that was answered; monotonic.
     """
 
     id: TableId
@@ -82,6 +85,8 @@ class OpenTable:
     columns_from: int = 0
     write_max_bytes: int = 0
     """Largest write that servers accept, in bytes; 0: not known."""
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False, compare=False)
+    looked_us: int = field(default=-1, repr=False, compare=False)
 
     def with_rows(self, after: int | None = None) -> list[TabletLocation]:
         """Return the tablets that may have rows now, or may have had rows after a time.
@@ -236,6 +241,22 @@ class TabletCache:
         table.ranges_version, table.history_from = answer.ranges_version, answer.history_from
         table.until_us = self._masters.now_us() + answer.ttl_ms * 1000
         table.write_max_bytes = answer.write_max_bytes
+
+    async def refresh_shared(self, table: OpenTable) -> None:
+        """Look up the tablets; of the calls for one table at one time, two at most ask the masters.
+
+        A call waits for the look-up that is under way, which may be older, and shares the next one.
+
+        Raises:
+            Unavailable, TimedOut: no master answered.
+        """
+        asked_us = self._masters.now_us()
+        async with table.looking:
+            if table.looked_us >= asked_us:
+                return
+            began_us = self._masters.now_us()
+            await self.refresh(table, OLD_TIMEOUT_MS)
+            table.looked_us = began_us
 
     async def refresh_old(self, table: OpenTable) -> None:
         """Look up the tablets if their locations are older than the masters allow (`locations_ttl_ms`).

@@ -13,6 +13,7 @@ from nyala.client.cluster.leader_operation import (
     TabletReplaced,
     Texts,
 )
+from nyala.client.cluster.tablet_cache import OLD_TIMEOUT_MS
 from nyala.client.deadline import Attempts
 from nyala.client.journal.combining import StepCombiner
 from nyala.client.journal.locations import JournalLocations, OpenJournal
@@ -151,6 +152,7 @@ class StepDelivery:
             request,
             attempt,
             lambda timeout_ms: self._locations.refresh(journal, timeout_ms),
+            lambda: self._locations.refresh(journal, OLD_TIMEOUT_MS),
             Texts(
                 late=f"no leader of journal {journal.name!r} answered a step in time",
                 unknown="The step may or may not take effect; another one with the same condition settles "

@@ -75,6 +75,10 @@ class Delivery:
             if not update_location(tablet, table):
                 raise range_dropped(tablet, table)
 
+        async def look_again() -> None:
+            await self._locations.refresh_shared(table)
+            update_location(tablet, table)
+
         texts = Texts(
             late=f"no leader of tablet {tablet.id} answered a write in time",
             unknown="The rows sent may or may not have taken effect; read them back, or upsert them again",
@@ -82,6 +86,6 @@ class Delivery:
             content="rows",
         )
         operation = LeaderOperation(
-            self._locations, tablet, header, attempt, look_up, texts, exclusive
+            self._locations, tablet, header, attempt, look_up, look_again, texts, exclusive
         )
         return await operation.send(attempts)

@@ -18,7 +18,7 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.group_state import Add, Modify
 from nyala.master.catalog.records import CatalogTablet
 from nyala.master.orders import reconcile
-from nyala.master.tservers import TServers
+from nyala.master.tservers import WITNESS, TServers
 from nyala.raft.changes import ChangeKind
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -62,6 +62,36 @@ def order(
     else:
         request = reconcile.delete_request(catalog, action, fence)
     return None if request is None else (METHODS[type(action)], request)
+
+
+def is_wanted(catalog: Catalog, servers: TServers, action: Action) -> bool:
+    """Return whether catalog and reports call for an action that failed, or whose answer was lost.
+
+    Args:
+        catalog: the leader's catalog.
+        servers: the tablet servers known to this master, and what they report.
+        action: that was sent.
+    """
+    tablet, server = catalog.tablet(action.tablet), servers.get(action.server)
+    if tablet is None or server is None:
+        return False
+    leader, state = tablet.consensus.leader, server.replicas.get(tablet.id)
+    if isinstance(action, CreateTabletAction):
+        return action.server in tablet.awaited
+    if isinstance(action, DeleteTabletAction):
+        remains = state is not None or (tablet.gone and tablet.id in server.tombstones)
+        return remains and not (tablet.live and action.server in tablet.members)
+    if isinstance(action, AlterTabletAction):
+        table = catalog.table(tablet.table_id)
+        late = table is not None and server.versions.get(tablet.id, 0) < table.version
+        return late and tablet.live and leader == action.server
+    if isinstance(action, ChangeMembersAction):
+        return tablet.live and tablet.config_id == action.config
+    member = action.server in tablet.members
+    if isinstance(action, CancelCopyAction):
+        return not (tablet.live and member)
+    source = action.source if isinstance(action, CopyAction) else action.leader
+    return tablet.live and member and source == leader and state not in ("RUNNING", WITNESS)
 
 
 def change_request(

@@ -33,9 +33,16 @@ class Declared:
     lost: frozenset[str] = frozenset()
     new_masters: tuple[str, ...] = ()
 
-    def is_lost(self, place: ServerEndpoint) -> bool:
-        """Return whether a server was declared lost."""
-        return place.uuid in self.lost or place.address in self.lost
+    def is_lost(self, place: ServerEndpoint, other: str = "") -> bool:
+        """Return whether a server was declared lost.
+
+        Args:
+            place: uuid and address of the server; one of them is empty if it is not known.
+            other: uuid of another server that answers at its address, which then names neither of the two;
+                empty: none.
+        """
+        by_address = place.address and not other and place.address in self.lost
+        return bool(by_address or (place.uuid and place.uuid in self.lost))
 
 
 def make_plan(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
@@ -73,6 +80,11 @@ def remarks(facts: ClusterFacts, declared: Declared) -> list[str]:
         place = server.place
         if server.answers and place.uuid in declared.lost:
             texts.append(f"--lost {place.uuid}: {place.address} answers, so it is not lost")
+        if isinstance(server, TServerFacts) and server.other and place.address in declared.lost:
+            texts.append(
+                f"--lost {place.address}: another server, {server.other}, answers there, so the address does "
+                f"not say which one is lost; if it is the one before: --lost {place.uuid}"
+            )
     return texts
 
 
@@ -204,7 +216,7 @@ def _of_tserver(
             f"refuses this user{_because(server.problem)}",
             "wait, and run nyala doctor again; nyala cluster ksck shows when it serves",
         )
-    elif not server.answers and (server.alive or not declared.is_lost(place)):
+    elif not server.answers and (server.alive or not declared.is_lost(place, server.other)):
         without = sum(
             any(v.uuid == place.uuid for v in _voters(t)) and not has_majority(t.found)
             for t in facts.tablets
@@ -283,8 +295,14 @@ def _of_tablet(tablet: TabletFacts, facts: ClusterFacts, declared: Declared) -> 
     running = [
         v for v in silent if v.uuid in known and (known[v.uuid].starting or known[v.uuid].alive)
     ]
-    lost = [v for v in silent if declared.is_lost(known[v.uuid].place if v.uuid in known else v)]
-    undeclared = tuple(v.address or v.uuid for v in silent if v not in lost)
+    other = {uuid: t.other for uuid, t in known.items() if t.other}
+    undeclared = tuple(
+        v.uuid if v.uuid in other else v.address or v.uuid
+        for v in silent
+        if not declared.is_lost(
+            known[v.uuid].place if v.uuid in known else v, other.get(v.uuid, "")
+        )
+    )
     step = _without_majority(tablet, undeclared)
     return replace(step, running=tuple(v.address or v.uuid for v in running))
 

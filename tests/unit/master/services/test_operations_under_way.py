@@ -14,7 +14,7 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.ddl import operation
-from nyala.master.ddl.operation import CatalogOperation, LeaderMemory
+from nyala.master.ddl.operation import CatalogOperation, InFlight, LeaderMemory, OperationStep
 from nyala.master.services.operations import listing
 from nyala.master.services.operations.waits import LeaderView
 from nyala.master.tservers import TServers
@@ -161,6 +161,38 @@ def test_operations_in_flight_wait_for_a_majority_of_masters_and_for_locks():
         assert not memory.in_flight
 
     asyncio.run(work())
+
+
+def test_list_of_operations_that_wait_for_one_lock_takes_linear_time():
+    def steps(waiting: int) -> int:
+        """Return the number of locks that are read for a list."""
+        read = 0
+
+        class Counted(Scope):
+            def ordered(self) -> Any:
+                nonlocal read
+                read += 1
+                return super().ordered()
+
+        flights = {
+            number: InFlight(
+                "alter",
+                Counted(names=("t",)),
+                OperationStep.LOCK if number else OperationStep.PLAN,
+                0,
+                0,
+            )
+            for number in range(waiting)
+        }
+        memory = SimpleNamespace(term=7, in_flight=flights)
+        term: Any = SimpleNamespace(memory=memory, catalog=Catalog())
+        answer = pb.InspectMasterResponse()
+        listing.fill(answer, LeaderView(term, TServers(1), 1_000_000))
+        held = [o.waits[0].what for o in answer.operations if o.waits]
+        assert held == ["lock name:t, held by 7.0 (alter)"] * (waiting - 1)
+        return read
+
+    assert steps(400) <= 4 * steps(100)
 
 
 def test_option_of_the_list_before_show_is_refused():

@@ -37,9 +37,11 @@ def fill(answer: pb.InspectMasterResponse, view: LeaderView, wanted: str = "") -
         NotFound: no operation under way has this id.
     """
     most = MAX_WAITS if wanted else 1
+    holders = _holders(view)
     for number, flight in view.term.memory.in_flight.items():
         if wanted in ("", _id(view, number)):
-            answer.operations.append(_in_flight(view, number, flight, most))
+            waits, more = first(_waits(view, flight, holders), most)
+            answer.operations.append(_in_flight(view, number, flight, waits, more))
     for found in recorded.under_way(view):
         if wanted in ("", found.id):
             answer.long_operations.append(_recorded(found, most))
@@ -83,9 +85,29 @@ def _id(view: LeaderView, number: int) -> str:
     return f"{view.term.memory.term}.{number}"
 
 
-def _in_flight(view: LeaderView, number: int, flight: InFlight, most: int) -> pb.OperationInFlight:
+def _holders(view: LeaderView) -> dict[tuple[int, str], str]:
+    """Return the operation that holds each lock, as a text."""
+    return {
+        key: f"held by {_id(view, number)} ({flight.what})"
+        for number, flight in view.term.memory.in_flight.items()
+        if flight.step is not OperationStep.LOCK
+        for key in flight.scope.ordered()
+    }
+
+
+def _in_flight(
+    view: LeaderView, number: int, flight: InFlight, waits: list[pb.OperationWait], more: int
+) -> pb.OperationInFlight:
+    """Return an operation in flight as a message.
+
+    Args:
+        view: state of the leader.
+        number: of the operation.
+        flight: the operation.
+        waits: to return.
+        more: number of waits that are not returned.
+    """
     scope: Scope = flight.scope
-    waits, more = first(_waits(view, number, flight), most)
     return pb.OperationInFlight(
         number=number,
         what=flight.what,
@@ -100,21 +122,19 @@ def _in_flight(view: LeaderView, number: int, flight: InFlight, most: int) -> pb
     )
 
 
-def _waits(view: LeaderView, number: int, flight: InFlight) -> Iterator[pb.OperationWait]:
+def _waits(
+    view: LeaderView, flight: InFlight, holders: dict[tuple[int, str], str]
+) -> Iterator[pb.OperationWait]:
     since_ms = (view.now_us - flight.step_us) // 1000
     if flight.step is OperationStep.REPLICATE:
         what = "a majority of the masters writes the batch"
         yield pb.OperationWait(what=what, since_ms=since_ms)
     if flight.step is not OperationStep.LOCK:
         return
-    wanted = dict.fromkeys(flight.scope.ordered())
-    for other, holder in view.term.memory.in_flight.items():
-        if other == number or holder.step is OperationStep.LOCK:
-            continue
-        for key in holder.scope.ordered():
-            if key in wanted:
-                what = f"lock {lock_text(key)}, held by {_id(view, other)} ({holder.what})"
-                yield pb.OperationWait(what=what, since_ms=since_ms)
+    keys = flight.scope.ordered()
+    held = [f"lock {lock_text(key)}, {holders[key]}" for key in keys if key in holders]
+    for what in held or ["locks that an earlier operation, which waits too, has taken"]:
+        yield pb.OperationWait(what=what, since_ms=since_ms)
 
 
 def _recorded(found: RecordedOperation, most: int) -> pb.LongOperation:

@@ -8,7 +8,7 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.actions import Action
 from nyala.master.leader import Term
 from nyala.master.orders.attempts import Attempted
-from nyala.master.orders.order_requests import METHODS
+from nyala.master.orders.order_requests import METHODS, is_wanted
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -31,13 +31,18 @@ class LeaderView:
     now_us: int
 
     def orders(self, tablet: TabletId, server: ServerUuid | None = None) -> list[pb.OperationWait]:
-        """Return the orders for a tablet that are unanswered or failed.
+        """Return the orders for a tablet that are unanswered, or that failed and are still wanted.
 
         Args:
             tablet: id of the tablet.
             server: only orders to this server; None: to all.
         """
-        return [self._order(*found) for found in self.term.dispatcher.attempts.of(tablet, server)]
+        catalog = self.term.catalog
+        return [
+            self._order(action, attempted)
+            for action, attempted in self.term.dispatcher.attempts.of(tablet, server)
+            if attempted.under_way or is_wanted(catalog, self.servers, action)
+        ]
 
     def server(
         self, tablet: TabletId, server: ServerUuid, condition: str
