@@ -182,11 +182,12 @@ class GrpcRpc:
             self.call(address, methods.FIND_STREAMS, FindStreamsRequest(), timeout_ms=timeout_ms)
         )
         try:
-            done, _ = await asyncio.wait({calling}, timeout=connect_ms / 2000)
-            if not done:
+            try:
+                found = await asyncio.wait_for(asyncio.shield(calling), connect_ms / 2000)
+            except TimeoutError:
                 host, port = addresses.parse(address)
                 (await connect(host, port, connect_ms // 2)).close()
-            found = await calling
+                found = await calling
         except TimedOut as err:  # nothing of the stream itself was sent
             raise Unavailable(err.message) from err
         except OSError as err:  # TimeoutError is one

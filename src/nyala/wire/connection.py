@@ -73,11 +73,12 @@ async def connect(host: str, port: int, timeout_ms: int) -> socket.socket:
             try:
                 await loop.sock_connect(sock, address)
                 return sock
-            except BaseException as err:
+            except OSError as err:
                 sock.close()
-                if not isinstance(err, OSError):
-                    raise
                 failure = err
+            except asyncio.CancelledError:
+                sock.close()
+                raise
     raise failure
 
 

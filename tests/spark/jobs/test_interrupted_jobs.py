@@ -1,4 +1,4 @@
-"""Jobs that the user interrupts: exit status 130, one line about what stays, and the next run goes on."""
+"""Jobs that the user interrupts: exit status 130, one line about what stays, and the next run continues."""
 
 import os
 import signal

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import nyala.backup.take
-from nyala.backup import restore
+from nyala.backup import load, restore
 from nyala.cli.main import app
 from nyala.client.cluster.masters import Masters
 
@@ -40,7 +40,7 @@ def end_at(step: int) -> None:
         if isinstance(args[0], str | os.PathLike) and os.fspath(args[0]).startswith(folder):
             count()
 
-    change, load = Masters.change, restore.load_file
+    change, load_file = Masters.change, load.load_file
 
     async def counted_change(self: Masters, *args: Any, **more: Any) -> Any:
         count()
@@ -50,12 +50,12 @@ def end_at(step: int) -> None:
 
     def counted_load(*args: Any) -> int:
         count()
-        rows = load(*args)
+        rows = load_file(*args)
         count()
         return rows
 
     setattr(Masters, "change", counted_change)  # noqa: B010 - it is of this process only
-    restore.load_file = counted_load
+    setattr(restore, "load_file", counted_load)  # noqa: B010
     sys.addaudithook(audit)
 
 

@@ -48,13 +48,16 @@ def run(cluster, folder):
     with subprocess.Popen(
         program, cwd=ROOT, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        given, answers = process.stdin, process.stdout
 
         def command(step, *words):
-            print(json.dumps([step, words]), file=process.stdin, flush=True)
-            return json.loads(process.stdout.readline())
+            print(json.dumps([step, words]), file=given, flush=True)
+            return json.loads(answers.readline())
 
         yield command
-        process.stdin.close()
+        given.close()
         process.wait(within(60))
 
 

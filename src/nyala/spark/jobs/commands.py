@@ -5,6 +5,7 @@ import difflib
 import inspect
 import json
 import re
+import signal
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,6 @@ from typing import Any, NoReturn
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from nyala.__main__ import INTERRUPTED
 from nyala.client.calls.connecting import ENVIRONMENT
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.hybrid_time import stamp_of_text
@@ -59,7 +59,9 @@ INTERRUPTED_JOBS = {
     "backup": "the folder has the former backups, and the next backup removes what this one wrote",
     "restore": "no table of the name exists: run the command again, which begins anew",
 }
-"""What stays of a job that the user interrupts, and what to run again."""
+"""Effects that stay of a job that the user interrupts, and the command that completes it."""
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status when the user interrupts a job, as of a command that SIGINT ends."""
 
 TASK_ERROR = re.compile(r"^nyala\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 """Name and message of an error of nyala at the end of a traceback of a task."""

@@ -40,7 +40,8 @@ async def slow_network(port):
 
     async def accept(reader, writer):
         open_.append(writer)
-        serving.append(asyncio.current_task())
+        if (task := asyncio.current_task()) is not None:
+            serving.append(task)
         first, late = await reader.read(1 << 16), asyncio.Event()
         asyncio.get_running_loop().call_later(HELD_S, late.set)
         await late.wait()
