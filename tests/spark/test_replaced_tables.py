@@ -15,6 +15,7 @@ from nyala.spark.jobs.comparison import read_table
 from nyala.spark.writes.atomic import AtomicWriter
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.writer import TableWriter
+from tests.spark.stream_runs import SLOW_WORKER, TRIES
 
 pytestmark = pytest.mark.full
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -121,3 +122,33 @@ def test_copy_of_a_table_that_is_replaced_before_it_is_read_is_refused(
     with pytest.raises(NotFound, match=GONE):
         copy(spark, NAME, "the_copy", masters=cluster.masters)
     client.drop_table("the_copy")
+
+
+def test_stream_into_a_table_that_is_replaced_between_batches_ends(spark, cluster, swap, tmp_path):
+    folder = tmp_path / "rows"
+    writing = spark.createDataFrame([(7, "y")], "k long, v string").write.mode("append")
+
+    def run(checkpoint="first", **more):
+        for tries in range(1, TRIES + 1):
+            frame = spark.readStream.schema("k long, v string").parquet(str(folder))
+            writer = frame.writeStream.format("nyala").queryName("rows to a table")
+            writer = writer.options(table=NAME, masters=cluster.masters, **more)
+            writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
+            try:
+                writer.trigger(availableNow=True).start().awaitTermination()
+                return ""
+            except Exception as err:
+                if SLOW_WORKER not in str(err) or tries == TRIES:
+                    return str(err)
+        raise AssertionError
+
+    writing.parquet(str(folder))
+    assert run() == ""
+    there = swap()
+    writing.parquet(str(folder))
+    found = run()
+    assert "was dropped and created again" in found
+    assert "new_checkpoint=restart" in found
+    assert there.count() == 0
+    assert run("second", new_checkpoint="restart") == ""
+    assert there.count() == 1

@@ -5,6 +5,7 @@ import pytest
 
 from nyala.client.transactions.keys import CommittedKey
 from nyala.common.errors import InvalidArgument
+from nyala.spark.clients import PlannedTable
 from nyala.spark.writes.atomic import AtomicWriter
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import TaskStaged
@@ -12,7 +13,9 @@ from nyala.spark.writes.stream import StreamTableWriter, stream_name
 from tests.spark.stream_runs import SLOW_WORKER, TRIES
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
-PLAIN = WriteOptions("t", "127.0.0.1:1", "upsert", "", "", {}, "0" * 32, 0)
+PLAIN = WriteOptions(
+    "t", "127.0.0.1:1", "upsert", "", "", {}, "0" * 32, 0, planned=PlannedTable("A", 0, 0)
+)
 
 
 @pytest.fixture
@@ -85,6 +88,21 @@ def test_new_checkpoint_is_refused_until_it_takes_the_stream_over(cluster, clien
     assert rows(table) == {0: "taken over", 1: "b"}
 
 
+def test_stream_ends_when_its_table_was_dropped_and_created_again(cluster, client, table):
+    query = Query(cluster, client, table, table.name, "q1")
+    query.batch(0, v="a")
+    client.drop_table(table.name)
+    query.table = client.create_table(table.name, SCHEMA, ["k"], replicas=1)
+    for number in (0, 1):
+        with pytest.raises(InvalidArgument, match="dropped and created again"):
+            query.batch(number, v="b")
+    assert rows(query.table) == {}
+    taker = Query(cluster, client, query.table, table.name, "q2", new_checkpoint="restart")
+    taker.batch(0, v="a")
+    taker.batch(1, v="b")
+    assert rows(query.table) == {0: "a", 1: "b"}
+
+
 def test_job_cannot_have_the_name_of_a_stream(cluster, client, table):
     Query(cluster, client, table, table.name, "q1").batch(0, v="a")
     given = {"table": table.name, "masters": cluster.masters, "job_id": table.name}
@@ -111,12 +129,23 @@ def test_batches_are_never_skipped(cluster, client, table):
         (CommittedKey("n", 5, "", "q", 3), "q", 4, False, ""),
         (CommittedKey("n", 5, "", "p", 3), "q", 0, True, "p"),
         (CommittedKey("n", 5, "", "q", 0), "q", 1, True, ""),
+        (CommittedKey("n", 5, "", "q", 0, "A"), "q", 1, False, ""),
+        (CommittedKey("n", 5, "", "p", 3, "B"), "q", 0, True, "p"),
     ],
     ids=str,
 )
 def test_key_of_a_batch(known, query, epoch, restart, replaces):
     key = StreamTableWriter(PLAIN, "n", restart).key_of(known, query, epoch)
-    assert (key.query, key.epoch, key.replaces) == (query, epoch, replaces)
+    assert (key.query, key.epoch, key.replaces, key.table) == (query, epoch, replaces, "A")
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_batch_of_a_stream_that_has_written_another_table_is_refused(epoch):
+    known = CommittedKey("n", 5, "", "q", 3, "B")
+    with pytest.raises(
+        InvalidArgument, match="new checkpointLocation and option new_checkpoint=restart"
+    ):
+        StreamTableWriter(PLAIN, "n", True).key_of(known, "q", epoch)
 
 
 def test_query_that_lost_its_stream_cannot_take_it_back_in_the_middle():

@@ -111,7 +111,7 @@ def _add_job(name: str, help: str) -> None:
 
     @app.command(name, help=help, context_settings=own, add_help_option=False)
     @verb
-    @stays("rows that were written stay: run the command again")
+    @stays("the job has not begun")
     def job(context: typer.Context) -> None:
         words = context.args
         try:

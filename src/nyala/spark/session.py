@@ -1,7 +1,12 @@
 """The session of a program, or a local one for nyala's own jobs: little logging, UTC, filters pushed down."""
 
+import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -17,6 +22,33 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Variable that `spark-submit` sets for its program."""
 
 
+PY4J_LOGS = ("", "py4j.clientserver")
+"""Loggers to which py4j writes the tracebacks of a call that an interrupt has ended."""
+
+
+def _of_no_interrupt(record: logging.LogRecord) -> bool:
+    """Filter of a log: no error that an interrupt has caused."""
+    err = record.exc_info[1] if record.exc_info else None
+    while err is not None and not isinstance(err, KeyboardInterrupt):
+        err = err.__cause__ or err.__context__
+    return err is None
+
+
+@contextmanager
+def _keeping_interrupts() -> Iterator[None]:
+    """Keep the handler of interrupts while a session is made in the block, whose owner stops it.
+
+    That of PySpark cancels all jobs, by a call to the JVM on a connection that may wait for the answer of
+    another one, which fails with tracebacks. A session that is stopped cancels its jobs as well.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handler)
+    for name in PY4J_LOGS:
+        logging.getLogger(name).addFilter(_of_no_interrupt)
+
+
 def program_session(name: str) -> SparkSession:
     """Return the session of `spark-submit` or of the program if there is one, or a local one.
 
@@ -26,7 +58,10 @@ def program_session(name: str) -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    return SparkSession.builder.getOrCreate() if SUBMITTED in os.environ else spark_session(name)
+    if SUBMITTED not in os.environ:
+        return spark_session(name)
+    with _keeping_interrupts():
+        return SparkSession.builder.getOrCreate()
 
 
 def spark_session(name: str, cores: int = 2) -> SparkSession:
@@ -41,7 +76,7 @@ def spark_session(name: str, cores: int = 2) -> SparkSession:
     source = str(Path(nyala.__file__).parents[1])
     paths = [source, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in paths if p))
-    return (
+    builder = (
         SparkSession.builder.master(f"local[{cores},{TASK_TRIES}]")
         .appName(name)
         .config("spark.ui.enabled", "false")
@@ -56,5 +91,6 @@ def spark_session(name: str, cores: int = 2) -> SparkSession:
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "40000")
         .config("spark.python.daemon.module", DAEMON)
         .config("spark.log.level", "ERROR")
-        .getOrCreate()
     )
+    with _keeping_interrupts():
+        return builder.getOrCreate()

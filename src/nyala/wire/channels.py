@@ -13,11 +13,12 @@ from typing import Any
 import grpc
 
 from nyala.common import addresses
-from nyala.common.errors import NyalaError, TimedOut, TooLarge, Unavailable
+from nyala.common.errors import NOT_SENT, NyalaError, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
 from nyala.security.credentials import Credentials
 from nyala.wire import methods, status
+from nyala.wire.connection import connect
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsRequest, FindStreamsResponse
 from nyala.wire.stream_client import StreamClient
@@ -104,6 +105,7 @@ class GrpcRpc:
         self, limits: RpcLimits | None = None, credentials: Credentials | None = None
     ) -> None:
         self._limits = limits or RpcLimits()
+        self._credentials = credentials
         self._channels = Channels(self._limits, credentials)
         self._streams = StreamClient(self._limits, self._find, credentials)
         self._calls = CallClient(
@@ -169,12 +171,32 @@ class GrpcRpc:
         return self._streams.request_stream(address, method, on_response)
 
     async def _find(self, address: str) -> FindStreamsResponse:
-        """Return the stream port of a server."""
-        request, timeout_ms = FindStreamsRequest(), self._limits.connect_timeout_ms
+        """Return the stream port of a server.
+
+        The time of gRPC to connect has the handshake in it, in which a slow end is alive. So the address is
+        tried by TCP meanwhile.
+        """
+        connect_ms, whole_ms = self._limits.connect_timeout_ms, self._limits.handshake_ms
+        timeout_ms = connect_ms if self._credentials is None else max(connect_ms, whole_ms)
+        calling = asyncio.ensure_future(
+            self.call(address, methods.FIND_STREAMS, FindStreamsRequest(), timeout_ms=timeout_ms)
+        )
         try:
-            found = await self.call(address, methods.FIND_STREAMS, request, timeout_ms=timeout_ms)
+            try:
+                found = await asyncio.wait_for(asyncio.shield(calling), connect_ms / 2000)
+            except TimeoutError:
+                host, port = addresses.parse(address)
+                (await connect(host, port, connect_ms // 2)).close()
+                found = await calling
         except TimedOut as err:  # nothing of the stream itself was sent
             raise Unavailable(err.message) from err
+        except OSError as err:  # TimeoutError is one
+            raise Unavailable(
+                f"the server at {address} cannot be reached within {connect_ms} ms: {err}", NOT_SENT
+            ) from err
+        finally:
+            calling.cancel()
+            await asyncio.gather(calling, return_exceptions=True)
         assert isinstance(found, FindStreamsResponse), f"{type(found)} in answer to where"
         return found
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 log.addFilter(BoundedLines())
 
 HANDSHAKE_S = 5.0
-"""Time, in seconds, for the TLS handshake of an accepted connection."""
+"""Time, in seconds, for the TLS handshake of a connection, at both ends."""
 EXPIRED_S = 10.0
 """Time, in seconds, after which accepted connections are closed at the latest when their certificate ends."""
 
@@ -53,6 +53,35 @@ def configured(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Tra
     return cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
 
+async def connect(host: str, port: int, timeout_ms: int) -> socket.socket:
+    """Return a TCP connection, not blocking, to the first address of a host that accepts one.
+
+    Args:
+        host: to connect to.
+        port: to connect to.
+        timeout_ms: for all addresses of the host, with their look-up.
+
+    Raises:
+        OSError: there is none; a TimeoutError when it took too long.
+    """
+    loop, failure = asyncio.get_running_loop(), OSError(f"{host} has no address")
+    async with asyncio.timeout(timeout_ms / 1000):
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            try:
+                await loop.sock_connect(sock, address)
+                return sock
+            except OSError as err:
+                sock.close()
+                failure = err
+            except asyncio.CancelledError:
+                sock.close()
+                raise
+    raise failure
+
+
 async def dial(
     make: Callable[[], P],
     host: str,
@@ -66,23 +95,26 @@ async def dial(
         make: creates its protocol.
         host: to connect to.
         port: to connect to.
-        timeout_ms: for the connection to be made, with the TLS handshake.
+        timeout_ms: for the TCP connection to be made; the TLS handshake after it has `HANDSHAKE_S`.
         credentials: of this process, for TLS; None: no encryption.
 
     Raises:
         OSError: it could not be made; a TimeoutError when it took too long.
     """
-    tls = None if credentials is None else credentials.client_context()
-    async with asyncio.timeout(timeout_ms / 1000):
-        transport, made = await asyncio.get_running_loop().create_connection(
-            make, host, port, ssl=tls
-        )
-    if credentials is not None:
-        try:
-            identity_of_connection(transport, credentials)
-        except Unauthenticated as err:
-            transport.abort()
-            raise ConnectionAbortedError(f"{host}:{port}: {err.message}") from err
+    loop = asyncio.get_running_loop()
+    if credentials is None:
+        async with asyncio.timeout(timeout_ms / 1000):
+            _, made = await loop.create_connection(make, host, port)
+        return made
+    tls, sock = credentials.client_context(), await connect(host, port, timeout_ms)
+    transport, made = await loop.create_connection(
+        make, sock=sock, ssl=tls, server_hostname=host, ssl_handshake_timeout=HANDSHAKE_S
+    )
+    try:
+        identity_of_connection(transport, credentials)
+    except Unauthenticated as err:
+        transport.abort()
+        raise ConnectionAbortedError(f"{host}:{port}: {err.message}") from err
     return made
 
 

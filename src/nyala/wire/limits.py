@@ -29,12 +29,13 @@ class RpcLimits:
         metadata_bytes: maximum headers and trailers of a call.
         keepalive_ms: time without traffic after which a connection with calls in flight is probed.
         keepalive_timeout_ms: time without an answer to a probe after which the connection is closed.
-        connect_timeout_ms: maximum time to connect to a stream port.
+        connect_timeout_ms: maximum time for the TCP connection to a stream port; an address without a host is
+            left after it.
         reconnect_max_ms: maximum backoff between two attempts to connect.
         unread_ms: time after which a stream whose reader reads nothing is ended; nyala's clients end it
             sooner.
         handshake_ms: of a server: maximum time for the TLS handshake of an accepted connection; of a client:
-            maximum time to connect to a gRPC port, with the handshake, which a slow server ends late.
+            maximum time to connect to a gRPC port, with the handshake, which a slow end ends late.
         resolve_again_ms: time after which a name whose address failed is resolved again.
         queued_bytes: of a client: received bytes of all its streams that no call has consumed, above which
             nothing is read from their connections; one message of each stream always has room.
@@ -118,7 +119,7 @@ class PeerLimits:
         batch_bytes: entry bytes of a batch above which it is split into several frames.
         send_buffer_bytes: send buffer per lane and peer; frames that do not fit are dropped.
         connections: maximum accepted connections; others are closed at once.
-        connect_timeout_ms: maximum time to connect.
+        connect_timeout_ms: maximum time for the TCP connection.
         backoff_max_ms: maximum backoff after a failed attempt; below the election timeout.
         good_connection_ms: lifetime of a connection after which the backoff is reset.
         hello_ms: time after which an accepted connection without a HELLO is closed.

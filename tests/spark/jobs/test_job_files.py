@@ -9,7 +9,7 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import PythonException
+from pyspark.errors import PythonException, StreamingQueryException
 
 from nyala.backup.folders import whole_file
 from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
@@ -324,3 +324,26 @@ def test_an_error_of_a_task_is_one_message(monkeypatch, capsys):
         assert capsys.readouterr().err == f"nyala: a task failed: {shown}\n"
     with pytest.raises(PythonException, match="other"):
         ended("ValueError: other")
+
+
+def test_error_of_a_stream_is_shown_without_its_traceback(monkeypatch, capsys):
+    def run(*_):
+        trace = "[STREAM_FAILED] Query terminated\n  File x\n"
+        error = "nyala.common.errors.InvalidArgument: stream 'a' [Z]\n"
+        raise StreamingQueryException(f"{trace}{error} SQLSTATE: 38000")
+
+    monkeypatch.setattr(commands, "run", run)
+    assert commands.main(["checksum", "t"], "x", "m:1", lambda: None) == 2
+    assert capsys.readouterr().err == "nyala: the query failed: stream 'a' [Z]\n"
+
+
+@pytest.mark.parametrize("name", commands.JOBS)
+def test_interrupted_job_ends_with_130_and_says_what_stays(monkeypatch, capsys, name):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "parse", lambda *_: {})
+    monkeypatch.setattr(commands, "run", interrupted)
+    assert commands.main([name, "t"], "x", "m:1", lambda: None) == 130
+    shown = capsys.readouterr().err
+    assert shown == f"nyala: interrupted; {commands.INTERRUPTED_JOBS[name]}\n"

@@ -228,6 +228,8 @@ def test_copy_that_follows_is_current_and_continues(spark, client, table, where,
     with pytest.raises(NotFound, match="copy anew, with another checkpoint"):
         copy(spark, "jobs", "two", **how)
     assert "two" not in client.tables()
+    copy(spark, "jobs", "two", **{**how, "checkpoint": str(tmp_path / "another")})
+    assert content(client.table("two")).equals(content(table))
 
 
 def test_backups_of_spark_and_of_one_process_are_one_format(spark, client, table, where, tmp_path):

@@ -234,7 +234,8 @@ async def find_key(core: ClientCore, name: str) -> CommittedKey | None:
         return None
     core.clock.merge(found.at)
     key = found.key
-    return CommittedKey(name, found.at, found.transaction.hex(), key.query, key.epoch)
+    transaction = found.transaction.hex()
+    return CommittedKey(name, found.at, transaction, key.query, key.epoch, key.table)
 
 
 _DONE = 1

@@ -25,12 +25,14 @@ class StreamKey:
         query: id of the query that writes it.
         epoch: number of the epoch, from 0.
         replaces: query that a new one takes the stream over from; empty: the stream is new.
+        table: id of the table that the query writes, which stays the same; empty: it is not checked.
     """
 
     name: str
     query: str
     epoch: int
     replaces: str = ""
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class CommittedKey:
         transaction: id of the transaction, in hexadecimal digits.
         query: of a stream: id of the query that wrote it; empty: a job.
         epoch: of a stream: number of its last epoch.
+        table: of a stream: id of the table of its last epoch; empty: the key did not name it.
     """
 
     name: str
@@ -50,6 +53,7 @@ class CommittedKey:
     transaction: str
     query: str = ""
     epoch: int = 0
+    table: str = ""
 
 
 Key = str | StreamKey
@@ -113,8 +117,11 @@ def _key(key: Any) -> txn.TxnKey:
         for what, text in (("name", key.name), ("query", key.query)):
             _check("StreamKey." + what, text)
         check_text("StreamKey.replaces", key.replaces)
+        check_text("StreamKey.table", key.table)
         check_int("StreamKey.epoch", key.epoch)
-        return txn.TxnKey(name=key.name, query=key.query, epoch=key.epoch, replaces=key.replaces)
+        return txn.TxnKey(
+            name=key.name, query=key.query, epoch=key.epoch, replaces=key.replaces, table=key.table
+        )
     if not isinstance(key, str):
         raise InvalidArgument(
             f"key={key!r} is a {type(key).__name__}; pass the id of a job as a str, or a nyala.StreamKey"

@@ -78,7 +78,7 @@ class Denials:
             return True
         if not use.key.query:
             return since <= marks.keys_removed
-        if taken is None or taken.key.query != use.key.query:
+        if taken is None or not keys.same_stream(use.key, taken.key):
             return True
         return not use.user.may_use(taken)  # the name had another owner when this epoch was decided
 

@@ -1,7 +1,8 @@
 """Keys of transactions: whether the key of a commit is free, taken, or refused. Rule I; pure.
 
 The key of a job takes effect once. A stream has one row, its last epoch: that one and those before it are
-done, the next one is free. A new query names the query that it replaces, and begins at epoch 0.
+done, the next one is free. A new query names the query that it replaces, and begins at epoch 0. The epochs of
+one query are written to one table: one that is dropped and created again lacks the rows of earlier epochs.
 
 A name belongs to the user whose transaction took it first, so that a transaction of another user is not
 answered with an outcome of which it has no part.
@@ -102,7 +103,13 @@ def check(key: txn.TxnKey) -> None:
     Raises:
         InvalidArgument: a name is empty, too long or unprintable, or a job has what only streams have.
     """
-    for what, text in (("name", key.name), ("query", key.query), ("replaces", key.replaces)):
+    parts = (
+        ("name", key.name),
+        ("query", key.query),
+        ("replaces", key.replaces),
+        ("table", key.table),
+    )
+    for what, text in parts:
         size = len(text.encode())
         if size > MAX_NAME_BYTES or (text and not text.isprintable()):
             raise InvalidArgument(
@@ -111,9 +118,10 @@ def check(key: txn.TxnKey) -> None:
             )
     if not key.name:
         raise InvalidArgument("the key has no name; name the job or the stream")
-    if not key.query and (key.epoch or key.replaces):
+    if not key.query and (key.epoch or key.replaces or key.table):
         raise InvalidArgument(
-            f"the key {key.name!r} has an epoch and names no query; give the id of the stream's query"
+            f"the key {key.name!r} has an epoch or a table and names no query; give the id of the stream's "
+            "query"
         )
 
 
@@ -153,11 +161,27 @@ def verdict(use: KeyUse, taken: cat.KeyRecord | None) -> KeyVerdict:
         return _refused(f"{key.name!r} is the id of a job")
     if known is None or known.query != key.query:
         return _of_new_query(key, "" if known is None else known.query)
+    if not same_stream(key, known):
+        return _refused(
+            f"the query {key.query!r} of {key.name!r} has written epoch {known.epoch} to the table with the "
+            f"id {known.table}, and this epoch, {key.epoch}, is for the table with the id {key.table}: the "
+            "table was dropped and created again, or the query writes another one. Write the stream from "
+            "epoch 0 on, by a new query that replaces this one"
+        )
     if key.epoch > known.epoch + 1:
         return _refused(
             f"the last epoch of {key.name!r} is {known.epoch}, and this one is {key.epoch}"
         )
     return _FREE if key.epoch == known.epoch + 1 else _TAKEN
+
+
+def same_stream(key: txn.TxnKey, known: txn.TxnKey) -> bool:
+    """Return whether two keys with one name are of one query and one table.
+
+    Keys of earlier versions name no table; they are of any.
+    """
+    one_table = not key.table or not known.table or key.table == known.table
+    return bool(key.query == known.query and one_table)
 
 
 def _of_another(name: str) -> str:
@@ -197,4 +221,4 @@ def covers(taken: cat.KeyRecord | None, use: KeyUse) -> bool:
         return False
     if not key.query:
         return not taken.key.query
-    return bool(taken.key.query == key.query and taken.key.epoch >= key.epoch)
+    return same_stream(key, taken.key) and bool(taken.key.epoch >= key.epoch)

@@ -5,13 +5,14 @@ import difflib
 import inspect
 import json
 import re
+import signal
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any, NoReturn
 
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from nyala.client.calls.connecting import ENVIRONMENT
@@ -43,6 +44,24 @@ TIMES = ("at", "other_at")
 STANDBY = "wait while another driver runs the same job, and take over when that one has ended early"
 FAILED_CHECKS = {"compare": "equal", "verify": "correct"}
 """Field of the result whose False makes the exit status 1."""
+
+WRITTEN_AGAIN = "rows that were written stay: run the command again, which writes the same rows"
+ONLY_READS = "the job only reads: nothing stays"
+INTERRUPTED_JOBS = {
+    "import": "its rows took effect all or not at all; with --no-atomic, some may have. Run the command "
+    "again, without --create if the table is there, and with another folder for --bad",
+    "export": "the folder has not got its name: run the command again, which removes what this one wrote",
+    "copy": "rows that were copied stay: run the command again, with --existing, or with --follow as it is",
+    "compare": ONLY_READS,
+    "checksum": ONLY_READS,
+    "generate": WRITTEN_AGAIN,
+    "verify": WRITTEN_AGAIN,
+    "backup": "the folder has the former backups, and the next backup removes what this one wrote",
+    "restore": "no table of the name exists: run the command again, which begins anew",
+}
+"""Effects that stay of a job that the user interrupts, and the command that completes it."""
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status when the user interrupts a job, as of a command that SIGINT ends."""
 
 TASK_ERROR = re.compile(r"^nyala\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
 """Name and message of an error of nyala at the end of a traceback of a task."""
@@ -188,10 +207,13 @@ def main(
         return 0 if words else 2
     try:
         return 0 if run(words[0], parse(words[0], words[1:], program, masters), session) else 1
+    except KeyboardInterrupt:
+        print(f"nyala: interrupted; {INTERRUPTED_JOBS[words[0]]}", file=sys.stderr)
+        return INTERRUPTED
     except NyalaError as err:
         print(f"nyala: {err}", file=sys.stderr)
         return 2 if isinstance(err, InvalidArgument) else err.exit_status
-    except PythonException as err:
+    except PySparkException as err:
         system = [
             ("", f"{text}; fix that, and run the job again")
             for text in SYSTEM_ERROR.findall(str(err))
@@ -200,5 +222,6 @@ def main(
         if not found:
             raise
         kind, text = found[-1]
-        print(f"nyala: a task failed: {text}", file=sys.stderr)
+        what = "a task" if isinstance(err, PythonException) else "the query"
+        print(f"nyala: {what} failed: {text}", file=sys.stderr)
         return 2 if kind == InvalidArgument.__name__ else 1

@@ -16,6 +16,7 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Schem
 from nyala.spark.clients import check_same
 from nyala.spark.jobs.comparison import read_table
 from nyala.spark.jobs.reports import Report
+from nyala.spark.writes.stream import RESTART
 
 ROWS_AT_A_TIME = 500_000
 """Rows of a batch of a copy that follows: each is staged, and becomes visible as a whole."""
@@ -64,7 +65,8 @@ def copy(
         existing: the target exists, for instance from a copy that ended early: its rows are overwritten,
             other rows stay.
         replicas: of each tablet of the target; 0: as the source.
-        follow: apply the changes of the source, until the job is stopped; it continues from its checkpoint.
+        follow: apply the changes of the source, until the job is interrupted; it continues from its
+            checkpoint.
         once: with `follow`, end when all changes so far are applied.
         checkpoint: with `follow`, folder of the stream's state, on storage that all nodes have.
         rows_at_a_time: with `follow`, most rows of one step.
@@ -76,6 +78,7 @@ def copy(
         InvalidArgument: `follow` without a checkpoint, or source and target are one table.
         SchemaMismatch: an existing target has other columns.
         NotFound: no such table, or it was dropped meanwhile; or the target of a checkpoint was dropped.
+        KeyboardInterrupt: interrupted, also with `follow`: its last step took effect as a whole, or not.
     """
     if (source, to_masters or masters) == (target, masters):
         raise InvalidArgument(f"table {source!r} cannot be copied to itself; name another target")
@@ -148,11 +151,16 @@ def _changes(spark: SparkSession, source: str, masters: str, rows: int) -> DataF
 
 
 def _follow(changes: DataFrame, where: dict[str, str], checkpoint: str, once: bool) -> None:
+    """Write the changes to the target, until an interrupt or, with `once`, up to the present.
+
+    A copy with a new checkpoint is one of all rows; it ends an earlier copy to this target.
+    """
     name = f"copy to {where['table']}"
     options = {**where, "op_column": "_op", "query_name": name, "checkpointLocation": checkpoint}
+    options["new_checkpoint"] = RESTART
     writer = changes.writeStream.format("nyala").options(**options).outputMode("append")
     query = (writer.trigger(availableNow=True) if once else writer).start()
     try:
         query.awaitTermination()
-    except KeyboardInterrupt:
+    finally:
         query.stop()

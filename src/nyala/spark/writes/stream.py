@@ -1,8 +1,8 @@
 """The sink of streams: each micro-batch takes effect once and as a whole, by its query and number.
 
-The cluster keeps one row for each stream: its query and its last batch. A batch that Spark runs again after a
-restart has no further effect. Spark makes a writer anew for each commit; what the commit needs is in the
-messages of the tasks.
+The cluster keeps one row for each stream: its query, its last batch, and the id of its table. A batch that
+Spark runs again after a restart has no further effect. Spark makes a writer anew for each commit; what the
+commit needs is in the messages of the tasks.
 """
 
 import hashlib
@@ -97,7 +97,7 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
         """Commit a batch, unless it was committed before.
 
         Raises:
-            InvalidArgument: the stream belongs to another query, or batches are missing.
+            InvalidArgument: the stream belongs to another query or another table, or batches are missing.
             TransactionDenied, TimedOut: nothing of it takes effect; the query ends, and may be started again.
         """
         options, staged = self._options, tasks_of(messages)
@@ -131,9 +131,18 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
             epoch: number of the batch.
 
         Raises:
-            InvalidArgument: the stream belongs to another query, or batches are missing.
+            InvalidArgument: the stream belongs to another query or another table, or batches are missing.
         """
+        table = self._table_id()
         if known is None or known.query == query:
+            if known is not None and known.table not in ("", table):
+                raise InvalidArgument(
+                    f"stream {self._name!r} has written batch {known.epoch} to the table with the id "
+                    f"{known.table}, and the table {self._options.table!r} of this query has the id {table}: "
+                    "it was dropped and created again, or the query names another table, and the rows of "
+                    "earlier batches are not in it. Nothing was written. To write it from the first batch "
+                    "on, start the query with a new checkpointLocation and option new_checkpoint=restart"
+                )
             last = -1 if known is None else known.epoch
             if epoch > last + 1:
                 raise InvalidArgument(
@@ -142,7 +151,7 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
                     "stream. Use the checkpoint that this stream was written with, or a new one with option "
                     "new_checkpoint=restart"
                 )
-            return StreamKey(self._name, query, epoch)
+            return StreamKey(self._name, query, epoch, table=table)
         if not self._restart:
             raise InvalidArgument(
                 f"stream {self._name!r} is written by the query {known.query}, up to batch {known.epoch}, "
@@ -155,4 +164,9 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
                 f"stream {self._name!r} was taken over by the query {known.query}; this query, {query}, has "
                 f"lost it at batch {epoch}. Stop one of the two"
             )
-        return StreamKey(self._name, query, 0, replaces=known.query)
+        return StreamKey(self._name, query, 0, known.query, table)
+
+    def _table_id(self) -> str:
+        planned = self._options.planned
+        assert planned is not None, "Spark makes a writer from the options of a query"
+        return planned.id

@@ -419,6 +419,7 @@ class TxnKey(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     REPLACES_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """job id, or name of the stream"""
     query: _builtins.str
@@ -427,6 +428,8 @@ class TxnKey(_message.Message):
     """stream"""
     replaces: _builtins.str
     """stream: query that this one takes over from, at epoch 0"""
+    table: _builtins.str
+    """stream: id of the table that it writes; empty: not checked, as before there was this field"""
     def __init__(
         self,
         *,
@@ -434,10 +437,11 @@ class TxnKey(_message.Message):
         query: _builtins.str = ...,
         epoch: _builtins.int = ...,
         replaces: _builtins.str = ...,
+        table: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name", "query", b"query", "replaces", b"replaces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name", "query", b"query", "replaces", b"replaces", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

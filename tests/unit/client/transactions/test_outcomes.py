@@ -38,8 +38,9 @@ def test_wrong_options_are_named(options, named):
 
 def test_keys_of_jobs_and_streams():
     assert options_of({"key": "job"}).key == txn.TxnKey(name="job")
-    stream = StreamKey("s", "q", 3, "p")
-    assert options_of({"key": stream}).key == txn.TxnKey(name="s", query="q", epoch=3, replaces="p")
+    stream = StreamKey("s", "q", 3, "p", "t")
+    wanted = txn.TxnKey(name="s", query="q", epoch=3, replaces="p", table="t")
+    assert options_of({"key": stream}).key == wanted
     assert options_of({}).key is None
 
 

@@ -16,8 +16,8 @@ JOB = txn.TxnKey(name="job")
 FREE, TAKEN, REFUSED = KeyState.FREE, KeyState.TAKEN, KeyState.REFUSED
 
 
-def epoch(number, query="q", replaces=""):
-    return txn.TxnKey(name="s", query=query, epoch=number, replaces=replaces)
+def epoch(number, query="q", replaces="", table=""):
+    return txn.TxnKey(name="s", query=query, epoch=number, replaces=replaces, table=table)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,17 @@ def epoch(number, query="q", replaces=""):
         (epoch(0, "r", "p"), epoch(4), REFUSED),
         (epoch(0, "q", "p"), epoch(4, "r"), REFUSED),
         (epoch(0, "q", "p"), None, REFUSED),
+        (epoch(0, table="A"), None, FREE),
+        (epoch(5, table="A"), epoch(4, table="A"), FREE),
+        (epoch(4, table="A"), epoch(4, table="A"), TAKEN),
+        (epoch(5, table="B"), epoch(4, table="A"), REFUSED),
+        (epoch(4, table="B"), epoch(4, table="A"), REFUSED),
+        (epoch(3, table="B"), epoch(4, table="A"), REFUSED),
+        (epoch(5, table="B"), epoch(4), FREE),
+        (epoch(4, table="B"), epoch(4), TAKEN),
+        (epoch(5), epoch(4, table="A"), FREE),
+        (epoch(4), epoch(4, table="A"), TAKEN),
+        (epoch(0, "r", "q", "B"), epoch(4, table="A"), FREE),
     ],
 )
 def test_state_of_a_key(key, taken, state):
@@ -55,6 +66,8 @@ def test_state_of_a_key(key, taken, state):
         txn.TxnKey(name="x" * 257),
         txn.TxnKey(name="a\nb"),
         txn.TxnKey(name="a", epoch=1),
+        txn.TxnKey(name="a", table="t"),
+        txn.TxnKey(name="a", query="q", table="t" * 257),
         txn.TxnKey(name="a", query="q" * 257),
     ],
 )
@@ -117,6 +130,21 @@ def test_epochs_of_a_stream_take_effect_once_and_in_order():
         assert (await term.commit(6, epoch(0, "r", "q"))).kind == Kind.COMMITTED
         late = await term.commit(7, epoch(0, "q", ""))
         assert late.kind == Kind.DENIED
+
+    with_term(work)
+
+
+def test_epoch_for_another_table_is_denied_whether_it_is_the_next_one_or_done():
+    async def work(term):
+        assert (await term.commit(1, epoch(0, table="A"))).kind == Kind.COMMITTED
+        for number, transaction in ((1, 2), (0, 3)):
+            denied = await term.commit(transaction, epoch(number, table="B"))
+            assert (denied.kind, "dropped and created again" in denied.reason) == (
+                Kind.DENIED,
+                True,
+            )
+        assert (await term.commit(4, epoch(0, "r", "q", "B"))).kind == Kind.COMMITTED
+        assert (await term.commit(5, epoch(1, "r", table="B"))).kind == Kind.COMMITTED
 
     with_term(work)
 
