@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from nyala.admin.authority_keys import send_key
@@ -18,7 +19,7 @@ from nyala.security.authorities import bundle
 from nyala.security.authorities.keyring import Keyring
 from nyala.security.authority import issuer_among, write_private
 from nyala.security.credentials import Credentials
-from nyala.security.identity import identity_of_pem
+from nyala.security.identity import KEPT, identity_of_pem
 from nyala.wire.proto import access_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -103,9 +104,7 @@ class AuthorityUpkeep:
     @property
     def outdated(self) -> bool:
         """True if another authority than that of this server's certificate issues now."""
-        newest = bundle.parse(self._credentials.pem.ca)[0]
-        own = bundle.parse(self._credentials.pem.cert)[0]
-        return issuer_among([newest], own) is None
+        return not _is_issued_by_newest(self._credentials.pem.cert, self._credentials.pem.ca)
 
     async def _trust(self, wanted: bytes, links: bytes) -> None:
         offered = bundle.parse(wanted)
@@ -129,6 +128,15 @@ class AuthorityUpkeep:
             log.info("master %s has the key of the new certificate authority", address)
         except NyalaError as err:  # tried again with the next report
             log.warning("master %s did not get the key of the new authority: %s", address, err)
+
+
+@lru_cache(maxsize=KEPT)
+def _is_issued_by_newest(cert: bytes, ca: bytes) -> bool:
+    """Return whether the first of some authorities issued a certificate; both in PEM form.
+
+    It is asked every two seconds, and verifies a signature.
+    """
+    return issuer_among(bundle.parse(ca)[:1], bundle.parse(cert)[0]) is not None
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -22,6 +23,7 @@ from nyala.security.authority import (
     issuer_among,
     self_signed,
 )
+from nyala.security.identity import KEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,9 @@ def fingerprint(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
+@lru_cache(maxsize=KEPT)
 def digest(pem: bytes) -> bytes:
-    """Return the digest of a PEM text, by which two of them are compared.
+    """Return the digest of a PEM text, by which two of them are compared; each server reports its own often.
 
     Raises:
         InvalidArgument: see `parse`.

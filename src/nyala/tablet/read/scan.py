@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from nyala.common.schema import Column, Schema, arrow_schema
-from nyala.tablet.rows.gathering import collect
 from nyala.tablet.rows.rowset import RowSetView, empty_columns
 from nyala.tablet.rows.selection import EVERY_KEY, ScanFilter, Selected, select
 
@@ -32,11 +31,9 @@ def read(
         return empty_columns(selected.size)
     chunks, count = rowsets[selected.number].chunks, selected.end - selected.begin
     arrays = [chunks.column(selected.chunk, c) for c in columns]
-    if selected.flags is not None and selected.size < MOSTLY * count:
-        rows = selected.rows()
-        only = np.zeros(len(rows), np.int64)
-        return pa.RecordBatch.from_arrays([collect([a], only, rows) for a in arrays], schema=schema)
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if selected.flags is not None and selected.size < MOSTLY * count:
+        return batch.take(pa.array(selected.rows()))
     if count < batch.num_rows:
         batch = batch.slice(selected.begin, count)
     if selected.flags is None:

@@ -39,6 +39,26 @@ def test_batches_have_requested_size(seed):
             assert sum(b.num_rows for b in some) == min(limit, whole.num_rows)
 
 
+class Counted:
+    """A batch of a size that counts how often its bytes are counted."""
+
+    num_rows = 10
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    @property
+    def nbytes(self) -> int:
+        self.asked += 1
+        return 100
+
+
+def test_bytes_of_a_batch_are_counted_once():
+    batches = [Counted() for _ in range(5)]
+    assert list(emit(batches, batch_rows=10, batch_bytes=100)) == batches
+    assert [b.asked for b in batches] == [1] * 5
+
+
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_compressed_blocks_shrink_and_incompressible_blocks_are_read_in_place(
     tmp_path, monkeypatch, compression
