@@ -50,3 +50,31 @@ def test_options_page_is_current():
     from scripts import options_page
 
     assert options_page.PAGE.read_text() == options_page.page(), "run scripts/options_page.py"
+
+
+def _abuse_cases() -> str:
+    page = (ROOT / "docs" / "internals" / "security.md").read_text()
+    return page.partition("## Abuse cases")[2].partition("\n## ")[0]
+
+
+def test_each_of_the_thirty_abuse_cases_has_tests_that_exist():
+    rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", _abuse_cases(), re.M)
+    assert [int(number) for number, _ in rows] == list(range(1, 31))
+    for number, tests in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tests)
+        assert named, number
+        assert not [n for f, n in named if f"def {n}(" not in (ROOT / f).read_text()], number
+
+
+def test_tests_of_further_abuse_cases_exist():
+    rows = _abuse_cases().partition("Further cases")[2].splitlines()
+    texts = {p.name: p.read_text() for p in tracked("tests/*.py")}
+    last = ""
+    for word in re.findall(r"`([\w/.]+)`", "\n".join(r.rpartition(" | ")[2] for r in rows)):
+        if word.endswith(".py"):
+            last = word.rpartition("/")[2]
+            assert last in texts, word
+        elif word.startswith("tests/"):
+            assert (ROOT / word).is_dir(), word
+        else:
+            assert f"def {word}(" in texts[last], f"{last}: {word}"

@@ -20,6 +20,9 @@ client, table, direct = bad_input.client, bad_input.table, bad_input.direct
 nothing_changed = bad_input.nothing_changed
 batches = bad_input.batches
 
+FULLWIDTH = {ord(c): ord(c) - ord("0") + 0xFF10 for c in "0123456789"} | {ord("a"): 0x430}
+"""Characters that look like those of an id."""
+
 
 def test_invalid_headers_are_refused(direct, batches):
     existing = batches.mine
@@ -38,7 +41,10 @@ def test_invalid_headers_are_refused(direct, batches):
         ({"op": pb.WRITE_OP_UNSPECIFIED}, "INVALID_ARGUMENT"),
         ({"op": pb.MIXED}, "SCHEMA_MISMATCH"),
         ({"tablet_id": "0" * 32}, "UNAVAILABLE"),
-        ({"tablet_id": "../../etc"}, "UNAVAILABLE"),
+        ({"tablet_id": "../../etc"}, "UNAVAILABLE"),  # abuse case 16, as those that follow
+        ({"tablet_id": batches.place.id + "\0"}, "UNAVAILABLE"),
+        ({"tablet_id": batches.place.id.translate(FULLWIDTH)}, "UNAVAILABLE"),
+        ({"tablet_id": "x" * 10_000}, "UNAVAILABLE"),
         ({"tablet_id": ""}, "INVALID_ARGUMENT"),
         ({"tablet_id": "sys-catalog"}, "UNAVAILABLE"),
         ({"propagated_time": (1 << 64) - 1}, f"took 0 rows, {existing.num_rows} errors"),

@@ -56,6 +56,19 @@ def test_type_of_a_time_with_zone_does_not_depend_on_the_host(host):
 
 
 @pytest.mark.parametrize(
+    "name", ['x"; drop table other; --', "x'; select 1; --", "<script>alert(1)</script>", "../../x"]
+)
+def test_name_of_a_table_is_never_read_as_a_statement(name):
+    """Abuse case 21."""
+    small = table_of(pa.table({"k": [1, 2]}), "k")
+    tables = TablesInMemory({name: small, "other": small})
+    assert set(run_sql("show tables", tables).column("name").to_pylist()) == {name, "other"}
+    quoted = '"' + name.replace('"', '""') + '"'
+    assert run_sql(f"select sum(k) from {quoted}", tables).column(0).to_pylist() == [3]
+    assert run_sql("select sum(k) from other", tables).column(0).to_pylist() == [3]
+
+
+@pytest.mark.parametrize(
     "name",
     ["duckdb_tables", "duckdb_views", "DuckDB_Columns", "duckdb_databases", "sqlite_master", "pg_tables"],
 )  # fmt: skip

@@ -5,6 +5,7 @@ import pytest
 
 from nyala.common import schema as schemas
 from nyala.common.bounds import key_bounds
+from nyala.common.predicate import In, evaluate
 from nyala.common.where import parse
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
 from tests.selected import first
@@ -37,6 +38,19 @@ def test_work_is_linear_in_the_text(name):
         return calls.count(run)
 
     assert work(2_000) <= 2.3 * work(1_000)
+
+
+def test_patterns_and_lists_of_hostile_size_are_evaluated_in_time_that_is_linear_in_the_values():
+    """Abuse case 26: with backtracking, the first pattern would take longer than the universe is old."""
+    schema = SCHEMA.column("s").id
+    texts = pa.array(["a" * 60_000, "ab" * 3_000])
+    for pattern in ("%a" * 499 + "%c", "%a_" * 333 + "c", "%_" * 499 + "c"):
+        tree = parse(f"s like '{pattern}'", SCHEMA)
+        assert evaluate(tree, {schema: texts}.__getitem__, 2).true_count == 0
+    many = In(SCHEMA.column("k").id, pa.array(range(1_000_000)))
+    keys = pa.array(range(-1_000, 1_000))
+    found = evaluate(many, {SCHEMA.column("k").id: keys}.__getitem__, 2_000)
+    assert found.true_count == 1_000
 
 
 @pytest.mark.full

@@ -133,6 +133,9 @@ def test_repeated_operation_has_no_effect_and_the_same_answer():
         (broken(name=""), "table name ''"),
         (broken(name="x" * 257), "1 to 256 bytes"),
         (broken(name="a\nb"), "printable"),
+        (broken(name="a\0b"), "printable"),
+        (broken(name="a\x1b[2Jb"), "printable"),
+        (broken(name="a\u202eb"), "printable"),  # what follows is shown from right to left
         (broken(replicas=9), "9 replicas; a table has an odd number of them from 1 to 7"),
         (broken(replicas=2), "2 replicas; a table has an odd number of them"),
         (broken(options={"colour": "red"}), "no table option 'colour'; the options are: compression"),

@@ -130,6 +130,31 @@ async def test_copy_to_another_cluster_is_refused(fleet):
     await nothing_changed(fleet)
 
 
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "..", ".", "", "a\0b", "a/b", "twice"])
+def test_source_that_offers_files_outside_the_copy_is_refused(name, monkeypatch):
+    """Abuse case 16."""
+    begin = CopySourceService.begin
+
+    async def offered(self, request):
+        answer = await begin(self, request)
+        answer.files.extend([pb.CopyFile(name=name, size_bytes=1)] * (1 + (name == "twice")))
+        return answer
+
+    monkeypatch.setattr(CopySourceService, "begin", offered)
+
+    @scenario()
+    async def steps(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        await fleet.order(3, leader)
+        err = await fleet.refused(3)
+        assert isinstance(err, Corrupt), err
+        assert "files that cannot be" in err.message
+        await nothing_changed(fleet)
+
+    steps()
+
+
 def _facts(metadata, what):
     return b"\xff" if what == "facts" else metadata.SerializeToString()
 

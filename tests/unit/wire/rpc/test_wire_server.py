@@ -326,6 +326,24 @@ def test_health_reflection_and_metrics():
     assert "nyala_rpc_active 0.0" in text
 
 
+def test_message_of_a_million_fields_is_answered_and_the_server_serves_others():
+    """Abuse case 13: unknown fields, and one field a million times."""
+
+    async def scenario():
+        async with (
+            served(BatchStore()) as (rpc, address),
+            grpc.aio.insecure_channel(address) as channel,
+        ):
+            unary = channel.unary_unary(f"/{methods.DESCRIBE_TABLE.path}")
+            for field in (b"\x78\x01", b"\x0a\x01a"):
+                raw = field * 1_000_000 + OK.SerializeToString()
+                answer = nyala_pb2.DescribeTableResponse.FromString(await unary(raw))
+                assert answer.id == OK.id
+            assert await alive(rpc, address)
+
+    uvloop.run(scenario())
+
+
 def test_malformed_bytes_on_any_method_leave_server_and_data_intact():
     rng = random.Random(99)
     good = [

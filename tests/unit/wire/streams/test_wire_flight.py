@@ -131,6 +131,16 @@ def test_schemas_round_trip_and_only_schemas_do():
             flight.read_schema(header)
 
 
+def test_schema_nested_too_deep_is_refused():
+    """Abuse case 15: 1,000 lists in each other."""
+    kind: pa.DataType = pa.int64()
+    for _ in range(1_000):
+        kind = pa.list_(kind)
+    deep = flight.split_message(pa.schema([("v", kind)]).serialize())[0]
+    with pytest.raises(InvalidArgument, match="schema"):
+        flight.read_schema(deep)
+
+
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])
 def test_compressed_bodies_are_refused_before_they_are_expanded(codec):
     bomb = pa.record_batch({"key": pa.array([0] * 1_000_000, pa.int64())})
