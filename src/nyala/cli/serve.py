@@ -333,17 +333,18 @@ def server_facts(
         if server.failure:
             return server.failure.message
         try:
-            return (server.host and server.host.unavailable_reason) or None
-        except NyalaError:  # not open yet
-            return None
+            return (
+                "it is starting" if server.host is None else server.host.unavailable_reason or None
+            )
+        except NyalaError as err:  # it is starting, or stopping
+            return err.message
 
     def values() -> dict[str, str]:
-        try:
-            identity = {"uuid": str(server.uuid), "cluster": server.cluster_id or "not known yet"}
+        identity: dict[str, str] = {}
+        with contextlib.suppress(NyalaError):  # it is starting, or stopping
+            identity |= {"uuid": str(server.uuid), "cluster": server.cluster_id or "not known yet"}
             if server.host is not None:
                 identity["replicas"] = server.host.summary()
-        except NyalaError as err:
-            identity = {"state": err.message}
         return {
             "role": role,
             **identity,
@@ -356,6 +357,7 @@ def server_facts(
     if isinstance(server, TabletServer):
         listings["/tablets"] = server.tablets_page
         listings["/scans"] = server.scans_page
+        listings["/maintenance"] = server.maintenance_page
         listings["/servers"] = server.master_responses.page
     elif isinstance(server, Master):
         listings |= server.pages()

@@ -97,7 +97,8 @@ class MaintenanceStats:
     """Cost of a replica's flushes and compactions since it was opened.
 
     Attributes:
-        busy: one is under way.
+        running: `flush` or `compaction`, which is under way; empty: none.
+        running_us: time since it began; 0: none is under way.
         log_bytes: payload in the log that is not flushed to files yet.
         flushes: number of flushes.
         flush_us: total time of flushes.
@@ -105,7 +106,8 @@ class MaintenanceStats:
         compaction_us: total time of compactions.
     """
 
-    busy: bool
+    running: str
+    running_us: int
     log_bytes: int
     flushes: int
     flush_us: int

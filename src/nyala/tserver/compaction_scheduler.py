@@ -46,6 +46,7 @@ class CompactionScheduler:
 
     Attributes:
         scores: scores of the tablets that are worth compacting, as of the last check.
+        waited: number of choices since each of these became a candidate, with the last one.
     """
 
     def __init__(self, env: Env, tablets: Tablets, holds: HistoryHolds, options: Options) -> None:
@@ -54,7 +55,7 @@ class CompactionScheduler:
         self._holds = holds
         self._options = options
         self._idle: dict[TabletId, None] = {}  # quiesced, and not worth a compaction
-        self._waited: dict[TabletId, int] = {}  # number of choices that passed a tablet over
+        self.waited: Mapping[TabletId, int] = {}
         self._failed: dict[TabletId, None] = {}  # failed since the last pause
         self.scores: Mapping[TabletId, float] = {}
 
@@ -96,11 +97,11 @@ class CompactionScheduler:
         found = await self._env.tasks.run(Lane.COMPUTE, score_all, candidates) if candidates else {}
         self._idle |= {group: None for group, _, _ in candidates if group not in found}
         self.scores = found
-        self._waited = {group: self._waited.get(group, 0) + 1 for group in found}
+        waited = self.waited = {group: self.waited.get(group, 0) + 1 for group in found}
         if not found:
             return None
-        chosen = max(found, key=lambda group: (found[group] * self._waited[group], group))
-        del self._waited[chosen]
+        chosen = max(found, key=lambda group: (found[group] * waited[group], group))
+        del waited[chosen]
         return chosen
 
     async def _compact_chosen(self, tablet_id: TabletId) -> None:

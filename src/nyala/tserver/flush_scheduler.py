@@ -95,7 +95,7 @@ class FlushScheduler:
                 continue
             with contextlib.suppress(NyalaError):  # FAILED, or deleted meanwhile
                 upkeep = replica.maintenance_stats()
-                if not upkeep.busy:
+                if not upkeep.running:
                     scores[replica] = self.score(memory_bytes, upkeep.log_bytes)
         if not scores:
             self._unproductive.clear()

@@ -243,6 +243,7 @@ class TabletServer:
     async def close(self) -> None:
         """Stop serving and close the files."""
         self._gate.close()
+        self._opening.closing = True
         if self._running is not None:
             await self._running.host.close()
             self._running = None
@@ -267,7 +268,7 @@ class TabletServer:
 
     def _started(self) -> _Running:
         if self._running is None:
-            raise Unavailable("this tablet server is starting or stopping; retry")
+            raise Unavailable(f"this tablet server is {self._opening.progress()}; retry")
         return self._running
 
     async def _server_info(self, _request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
@@ -302,6 +303,10 @@ class TabletServer:
     def tablets_page(self) -> Listing:
         """Return the page of this server's tablets. Raises Unavailable before `start`."""
         return self._started().shown.page()
+
+    def maintenance_page(self) -> Listing:
+        """Return the page of flushes and compactions. Raises Unavailable before `start`."""
+        return self._started().shown.maintenance_page()
 
     def scans_page(self) -> Listing:
         """Return the page of the open scans. Raises Unavailable before `start`."""

@@ -15,6 +15,9 @@ class StartupReports:
     Args:
         files: the file system.
         directory: the data directory.
+
+    Attributes:
+        closing: the server stops.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -22,6 +25,7 @@ class StartupReports:
         self._directory = directory
         self._groups: tuple[TabletId, ...] = ()
         self._begun: dict[TabletId, None] = {}
+        self.closing = False
 
     def find(self) -> None:
         """List the replicas in the data directory. Lane DISK."""
@@ -37,6 +41,15 @@ class StartupReports:
         """Return the reports of all replicas, or of these, while they are opened."""
         chosen = self._groups if only is None else only
         return [pb.TabletReport(tablet_id=t, state="BOOTSTRAPPING") for t in chosen]
+
+    def progress(self) -> str:
+        """Return what a server does that does not serve, as a text."""
+        if self.closing:
+            return "stopping"
+        if not self._begun:
+            return "starting: it reads its log"
+        of = f" of {len(self._groups)}" if self._groups else ""
+        return f"starting: it opens replica {len(self._begun)}{of}"
 
     @property
     def left(self) -> int:

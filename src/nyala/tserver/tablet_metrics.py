@@ -151,6 +151,30 @@ class TabletMetrics:
         ]
         return Listing("tablets", (*LABELS, *(c.heading for c in COLUMNS)), sorted(rows))
 
+    def maintenance_page(self) -> Listing:
+        """Return the page of flushes and compactions: those under way, then those that wait, the next first.
+
+        A flush waits for memory or log to run short, or for its tablet's own limits; a compaction for the
+        others, one at a time.
+        """
+        rows: list[tuple[int, float, tuple[str, ...]]] = []
+        for t in self._figures():
+            flush, merge = t.flush_score, t.compaction_score
+            if t.work.running:
+                score, own = (
+                    (flush, "flush") if t.work.running == "flush" else (merge, "compaction")
+                )
+                rows.append(
+                    (0, 0.0, _operation(t, own, f"{t.work.running_us / 1e6:.1f}", score, 0))
+                )
+            if flush and t.work.running != "flush":
+                rows.append((1, -flush, _operation(t, "flush", "", flush, 0)))
+            if merge and t.work.running != "compaction":
+                passed = self._compactions.waited.get(t.tablet, 0)
+                what = _operation(t, "compaction", "", merge, passed)
+                rows.append((2, -merge * (1 + passed), what))
+        return Listing("maintenance", OPERATION, [row for *_, row in sorted(rows)])
+
     def _families(self) -> Iterator[Family]:
         shown = list(self._figures())
         for column in COLUMNS:
@@ -181,6 +205,35 @@ class TabletMetrics:
     def _age_s(self, times: Sequence[int]) -> float:
         """Return the seconds since the earliest of some hybrid times; 0: there are none."""
         return max(0, self._clock.wall_us() - to_micros(min(times))) / 1e6 if times else 0.0
+
+
+OPERATION = (
+    *LABELS, "operation", "state", "running s", "score", "choices passed over",
+    "bytes in memory", "bytes of log",
+)  # fmt: skip
+"""Headings of the page of maintenance."""
+
+
+def _operation(
+    tablet: TabletSample, kind: str, running_s: str, score: float, passed: int
+) -> tuple[str, ...]:
+    """Return a row of the page of maintenance.
+
+    Args:
+        tablet: whose operation it is.
+        kind: flush or compaction.
+        running_s: seconds since it began; empty: it waits.
+        score: of the operation.
+        passed: number of choices in which it was not chosen.
+    """
+    state = "under way" if running_s else "waits"
+    flushed = kind == "flush"
+    return (
+        tablet.table, tablet.tablet, kind, state, running_s, _shown(round(score, 6)),
+        "" if flushed else str(passed),
+        _shown(tablet.files.get("tablet_memory_bytes")) if flushed else "",
+        _shown(tablet.work.log_bytes) if flushed else "",
+    )  # fmt: skip
 
 
 def _shown(value: float | None) -> str:

@@ -54,7 +54,17 @@ def request(cluster, server, path, method="GET", body="", **headers):
 def pages_of(cluster, server):
     """Return all pages of a server by path, found by their links, as pages and as JSON."""
     found: dict[str, str] = {}
-    waiting = ["/", "/metrics", "/healthz", "/log", "/rpcz", "/scans", "/threads", "/options"]
+    waiting = [
+        "/",
+        "/metrics",
+        "/healthz",
+        "/log",
+        "/rpcz",
+        "/scans",
+        "/maintenance",
+        "/threads",
+        "/options",
+    ]
     while waiting:
         path = waiting.pop()
         if path in found:

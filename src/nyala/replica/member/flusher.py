@@ -42,6 +42,10 @@ would have to retain everything that is not flushed.
 
 @dataclass(slots=True)
 class _Cost:
+    """Operations of one kind. `began_us`: of the one that is under way; None: none is."""
+
+    kind: str
+    began_us: int | None = None
     done: int = 0
     us: int = 0
 
@@ -80,8 +84,8 @@ class Flusher:
         self._too_long = False  # the limit was exceeded: a witness' log is collected as others
         self._closed = False
         self._refused = 0  # consecutive flushes that failed
-        self._flushes = _Cost()
-        self._compactions = _Cost()
+        self._flushes = _Cost("flush")
+        self._compactions = _Cost("compaction")
 
     @property
     def _keeps_all(self) -> bool:
@@ -90,15 +94,13 @@ class Flusher:
 
     def maintenance_stats(self) -> MaintenanceStats:
         """Return the cost of flushes and compactions."""
-        flushes, compactions = self._flushes, self._compactions
+        flushes, compactions, clock = self._flushes, self._compactions, self._context.env.clock
         return MaintenanceStats(
-            self._lock.locked(),
+            *_running(clock.monotonic_us(), flushes, compactions),
             self._log_bytes,
-            flushes.done,
-            flushes.us,
-            compactions.done,
-            compactions.us,
-        )
+            flushes.done, flushes.us,
+            compactions.done, compactions.us,
+        )  # fmt: skip
 
     async def compact(self, prepare: Maintenance) -> bool:
         """Run one compaction; return whether there was anything to do. Raises as `flush`."""
@@ -107,9 +109,13 @@ class Flusher:
     async def _run(self, prepare: Maintenance, cost: "_Cost") -> bool:
         async with self._lock:
             self._log_bytes_at_start = self._log_bytes
-            # A cancelled caller (the target of a copy has ended) must not leave prepared work without
-            # its install: the state machine would refuse all further flushes and compactions.
-            return not self._closed and await shielded(self._work(prepare, cost))
+            cost.began_us = self._context.env.clock.monotonic_us()
+            try:
+                # A cancelled caller (the target of a copy has ended) must not leave prepared work without
+                # its install: the state machine would refuse all further flushes and compactions.
+                return not self._closed and await shielded(self._work(prepare, cost))
+            finally:
+                cost.began_us = None
 
     async def _work(self, prepare: Maintenance, cost: "_Cost") -> bool:
         tasks, clock = self._context.env.tasks, self._context.env.clock
@@ -256,3 +262,8 @@ class Flusher:
         self._closed = True
         async with self._lock:
             return
+
+
+def _running(now_us: int, *costs: _Cost) -> tuple[str, int]:
+    """Return the kind of operation that is under way, and for how long; ("", 0): none is."""
+    return next(((c.kind, now_us - c.began_us) for c in costs if c.began_us is not None), ("", 0))

@@ -47,7 +47,7 @@ async def test_replica_failing_during_flush_is_closed_after_flush(fleet):
     fleet.processes[0].env.tasks.delays.compute_us = 500_000
     flusher = replica.running_member().flusher
     fleet.spawn(0, flusher.flush())
-    await fleet.until(lambda: flusher.maintenance_stats().busy, "a flush is in progress")
+    await fleet.until(lambda: flusher.maintenance_stats().running, "a flush is in progress")
     replica.fail(OSError("a page of a data file cannot be read"))
     deleted = fleet.spawn(0, fleet.host(0).delete_replica(GROUP))
     assert not machine.closed

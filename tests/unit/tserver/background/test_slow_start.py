@@ -1,11 +1,13 @@
 """A server that opens its replicas slowly keeps them while it makes progress; a hanging one does not."""
 
+import re
 from collections import Counter
 
 import msgspec
 import pytest
 
 from nyala.client.journal.core import JournalCore
+from nyala.common.errors import Unavailable
 from nyala.common.ids import SYS_CATALOG, OpId, TabletId
 from nyala.machines import registry
 from nyala.master.catalog.group_state import ReplicaHealth
@@ -47,7 +49,18 @@ def test_slowly_starting_server_is_not_replaced():
         victim.delays.compute_us = 0.6e6  # a mean: one alone stays below FAILED_MS
         began_us = loop.now_us()
         started = victim.start()
-        await cluster.until(started.done, "the server has opened all replicas", 120)
+        told = [""]
+        await cluster.until(lambda: victim.server is not None, "its process runs", 60)
+        while not started.done():
+            with pytest.raises(Unavailable) as err:
+                victim.server.maintenance_page()
+            found = re.search(r"opens replica \d+( of \d+)?|reads its log", err.value.message)
+            if found and found[0] != told[-1]:
+                told.append(found[0])
+            await loop.delay(50_000)
+        assert told[1] == "reads its log"
+        assert told[-1].endswith(f" of {len(held)}")
+        assert len(told) > len(held) // 2
         assert loop.now_us() - began_us > 2 * FAILED_MS * 1000, (
             "the start took longer than FAILED_MS"
         )

@@ -28,7 +28,7 @@ class Tablet:
         self.group = group
         self.state = State.RUNNING
         self.log_bytes = 0
-        self.busy = False
+        self.running = ""
         self.asked = 0
         self.machine = self
         self.worth = 0  # compactions that are worth their cost
@@ -42,7 +42,7 @@ class Tablet:
         return True
 
     def maintenance_stats(self):
-        return SimpleNamespace(busy=self.busy, log_bytes=self.log_bytes)
+        return SimpleNamespace(running=self.running, log_bytes=self.log_bytes)
 
     def status(self):
         return SimpleNamespace(applied_stamp=0)

@@ -34,7 +34,7 @@ class Tablet:
         self.merges = list(merges)
         self.state, self.machine, self.tablet, self.replica = State.RUNNING, self, self, self
         self.info = SimpleNamespace(options={})
-        self.busy, self.broken = False, False
+        self.running, self.broken = "", False
         self.reserves: list[int] = []
 
     @property
@@ -46,7 +46,7 @@ class Tablet:
         self.host.memory.set_size(MemoryPart.ROWS, self.group, size_bytes)
 
     def maintenance_stats(self):
-        return SimpleNamespace(busy=self.busy, log_bytes=self.log_bytes)
+        return SimpleNamespace(running=self.running, log_bytes=self.log_bytes)
 
     def status(self):
         return SimpleNamespace(applied_stamp=0)
@@ -168,9 +168,11 @@ def test_near_budget_flush_freeing_most_memory_and_log_is_chosen_first():
         large={"memory": 500, "log": 20},
         busy={"memory": 600, "log": 200},
     )
-    server.tablets["busy"].busy = True  # it is being compacted: its flush would have to wait
+    server.tablets[
+        "busy"
+    ].running = "compaction"  # it is being compacted: its flush would have to wait
     assert server.flush(3) == ["large", "-", "log", "-"]  # 690 MiB are left, below three quarters
-    server.tablets["busy"].busy = False
+    server.tablets["busy"].running = ""
     server.tablets["large"].memory = 300 * MIB
     assert server.flush(2) == ["busy", "-"]
 

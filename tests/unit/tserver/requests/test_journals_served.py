@@ -289,6 +289,36 @@ def test_metrics_and_pages_include_journals():
     with_journal(work)
 
 
+@pytest.mark.row("A18")
+def test_maintenance_page_lists_what_is_under_way_and_what_waits():
+    async def work(group):
+        await group.append("a", "b")
+        server = group.leader.server
+        headings = server.maintenance_page().headings
+
+        def shown():
+            return [dict(zip(headings, row, strict=True)) for row in server.maintenance_page().rows]
+
+        (flush,) = shown()
+        assert (flush["table"], flush["tablet"]) == ("ops", group.tablet)
+        assert (flush["operation"], flush["state"], flush["running s"]) == ("flush", "waits", "")
+        assert float(flush["score"]) > 0
+        assert int(flush["bytes in memory"].replace(",", "")) > 0
+        assert int(flush["bytes of log"].replace(",", "")) > 0
+        group.leader.delays.compute_us = 30e6
+        flushing = asyncio.ensure_future(server.host.find(group.tablet).flush())
+        await group.cluster.until(
+            lambda: [row["state"] for row in shown()] == ["under way"], "the flush is under way"
+        )
+        await group.cluster.loop.delay(1_000_000)
+        assert not flushing.done()
+        assert float(shown()[0]["running s"]) >= 1
+        assert await flushing
+        assert shown() == []
+
+    with_journal(work)
+
+
 def test_requests_for_the_wrong_kind_are_refused_by_name():
     async def work(group):
         name, tablet = "ops", group.tablet
