@@ -210,7 +210,8 @@ def _stream_port_problems(copying: pb.CopyStatusResponse | NyalaError) -> list[s
         return []  # one that refuses the caller answers
     return [
         f"it answers at its public port, and not at its stream port ({copying.message}); no client can read "
-        "or write there: let clients and servers reach both ports"
+        "or write there: let clients and servers reach both ports, and until then transfer its leaders "
+        "(nyala tablet leader_step_down) or stop it"
     ]
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from nyala.cli.main import app
 from nyala.common.errors import NotFound
+from nyala.master.access.authorities import RotationStep
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.plan import CatalogPlan, Scope
@@ -18,10 +19,14 @@ from nyala.master.ddl.operation import CatalogOperation, InFlight, LeaderMemory,
 from nyala.master.services.operations import listing
 from nyala.master.services.operations.waits import LeaderView
 from nyala.master.tservers import TServers
+from nyala.security.authorities import bundle
 from nyala.wire import methods
+from nyala.wire.proto import access_pb2 as access
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import run
+from tests.unit.master.support.master_cluster import others, with_masters
+from tests.unit.master.support.rotation import begun, key_folders
 
 pytestmark = pytest.mark.row("W10")
 
@@ -114,6 +119,36 @@ def test_alteration_shows_the_call_that_is_not_carried_out_and_its_last_error():
         assert not (await ops(cluster, core)).long_operations
 
     with_cluster(work)
+
+
+@pytest.mark.full
+def test_replacement_of_the_authority_is_listed_until_the_old_one_is_retired(tmp_path):
+    keys = key_folders(tmp_path)
+
+    async def listed(masters, leader):
+        answer = await masters.ask(leader, methods.INSPECT_MASTER, pb.InspectMasterRequest())
+        return [(o.id, o.step, o.waits[0].what) for o in answer.long_operations]
+
+    async def work(masters):
+        leader, new, reports = await begun(masters, keys)
+        name = f"rotate-{bundle.key_id(new)}"
+        added = (name, RotationStep.ADDED.value)
+        condition = "every live server trusts the new authority and has its key (nyala ca show)"
+        assert await listed(masters, leader) == [(*added, condition)]
+        masters.processes[leader].kill()
+        leader, left = await masters.leader(others(leader)), others(leader)
+        assert await listed(masters, leader) == [(*added, condition)]
+        answer = await reports.until_step(leader, left, None)
+        trusted = b"".join(answer.certificates)
+        await reports.until_step(leader, [*left, "t"], trusted)
+        (found,) = await listed(masters, leader)
+        assert found[:2] == (name, RotationStep.ISSUING.value)
+        assert "nyala ca retire" in found[2]
+        retire = access.RetireAuthorityRequest(force=True)
+        await masters.ask(leader, methods.RETIRE_AUTHORITY, retire)
+        assert await listed(masters, leader) == []
+
+    with_masters(work, keys=keys)
 
 
 def test_operations_in_flight_wait_for_a_majority_of_masters_and_for_locks():

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.master.access import authorities
+from nyala.master.access.authorities import RotationStep
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTable, CatalogTablet
 from nyala.master.services.operations.waits import LeaderView
@@ -39,11 +41,12 @@ class RecordedOperation:
 
 
 def under_way(view: LeaderView) -> list[RecordedOperation]:
-    """Return the operations that are not complete: servers first, then moves, then tables."""
+    """Return those that are not complete: the authority's, servers', moves, tables'."""
     catalog = view.term.catalog
     counts = catalog.replica_counts()
     leaving = [s for s in catalog.servers.all() if s.decommission]
-    found = [_decommission(view, s, counts.get(ServerUuid(s.uuid), 0)) for s in leaving]
+    found = [*_rotation(catalog)]
+    found += [_decommission(view, s, counts.get(ServerUuid(s.uuid), 0)) for s in leaving]
     for tablet in catalog.moving():
         found += _moves(view, tablet)
     for table_id, tablets in _by_table(catalog.creating()).items():
@@ -54,6 +57,28 @@ def under_way(view: LeaderView) -> list[RecordedOperation]:
     for table_id, tablets in _by_table([t for t in gone if remaining[t.id]]).items():
         found.append(_deletion(view, table_id, {t.id: remaining[t.id] for t in tablets}))
     return found
+
+
+def _rotation(catalog: Catalog) -> Iterator[RecordedOperation]:
+    """Yield the replacement of the certificate authority, if one is under way."""
+    record = catalog.access.authorities
+    step = authorities.step_of(record)
+    if record is None or step is RotationStep.NONE:
+        return
+    new = authorities.id_of(authorities.newest_of(record))
+    condition = (
+        "every live server trusts the new authority and has its key (nyala ca show)"
+        if step is RotationStep.ADDED
+        else "an administrator retires the old authority (nyala ca retire)"
+    )
+    yield RecordedOperation(
+        id=f"rotate-{new}",
+        what="replace certificate authority",
+        subject=f"by {new}",
+        step=step.value,
+        commit_point="record of the certificate authorities",
+        waits=lambda: iter([pb.OperationWait(what=condition)]),
+    )
 
 
 def _decommission(view: LeaderView, server: pb.ListedServer, replicas: int) -> RecordedOperation:
