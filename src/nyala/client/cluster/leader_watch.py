@@ -42,9 +42,13 @@ class LeaderWatch:
         self._env = env
         self._tablet = tablet
         self._look_again = look_again
+        self._looking: asyncio.Task[object] | None = None
+        self._moved = False
 
     async def answer(self, address: str, sent: Awaitable[T]) -> T:
-        """Return the answer to a try.
+        """Return the answer to a try; one at a time.
+
+        Each request of a client passes here, and `asyncio.timeout` would cost as much again.
 
         Args:
             address: server of the try.
@@ -54,33 +58,34 @@ class LeaderWatch:
             LedElsewhere: the server was silent, and the masters name another leader.
             NyalaError: of the try.
         """
-        looking: list[asyncio.Task[object]] = []
-
-        def look() -> None:
-            looking.append(self._env.tasks.spawn(self._look(address, limit), f"watch {address}"))
-
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in a task"
+        self._moved = False
+        timer = asyncio.get_running_loop().call_later(SILENT_MS / 1000, self._begin, task, address)
         try:
-            async with asyncio.timeout(None) as limit:
-                timer = asyncio.get_running_loop().call_later(SILENT_MS / 1000, look)
-                try:
-                    return await sent
-                finally:
-                    timer.cancel()
-                    for task in looking:
-                        task.cancel()
-        except TimeoutError:
-            if not limit.expired():
+            return await sent
+        except asyncio.CancelledError:
+            if not self._moved or task.uncancel() > 0:  # the caller was cancelled, too
                 raise
             raise LedElsewhere(
                 f"{address} did not answer, and {self._tablet.leader} leads the tablet by now"
             ) from None
+        finally:
+            timer.cancel()
+            if self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
 
-    async def _look(self, address: str, limit: asyncio.Timeout) -> None:
+    def _begin(self, task: "asyncio.Task[object]", address: str) -> None:
+        self._looking = self._env.tasks.spawn(self._look(task, address), f"watch {address}")
+
+    async def _look(self, task: "asyncio.Task[object]", address: str) -> None:
         """End the try once another replica leads."""
         while True:
             with suppress(Retryable, Rejected):  # a try learns what became of the tablet
                 await self._look_again()
             if self._tablet.leader not in (None, address):
-                limit.reschedule(asyncio.get_running_loop().time())
+                self._moved = True
+                task.cancel()
                 return
             await self._env.tasks.sleep_ms(AGAIN_MS)

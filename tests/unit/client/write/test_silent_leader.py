@@ -7,6 +7,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from nyala.client.cluster.leader_watch import LeaderWatch
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.write.delivery import Delivery
@@ -146,3 +147,34 @@ def test_write_that_is_answered_asks_no_master(a_ms):
 def test_refusal_by_the_new_leader_leaves_the_outcome_of_the_silent_try_unknown():
     with pytest.raises(OutcomeUnknown, match="an earlier try of the same rows was not answered"):
         deliver(1, a_ms=60_000, elected_ms=900, refusal=Rejected("the table has a quota"))
+
+
+@pytest.mark.parametrize("after_ms", [100, 850])
+def test_cancelled_write_ends_as_cancelled_also_while_the_masters_are_asked(after_ms):
+    async def work(loop: SimLoop) -> None:
+        no_rpc: Any = None
+        env = Env(
+            SimClock(loop),
+            random.Random(1),
+            SystemFiles(),
+            SimTasks(loop, random.Random(2)),
+            no_rpc,
+        )
+        tablet, found = location(A), []
+
+        async def look_again() -> None:
+            found.append(loop.now_us())
+
+        async def write() -> None:
+            await LeaderWatch(env, tablet, look_again).answer(A, loop.delay(60_000_000))
+
+        writing = loop.create_task(write())
+        await loop.delay(after_ms * 1000)
+        assert len(found) == (2 if after_ms > 700 else 0)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        await loop.delay(2_000_000)
+        assert len(found) < 3, "the masters are asked no more"
+
+    run(work)
