@@ -16,7 +16,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
     _V1 + "MasterService": {
         "CreateTable": _OWN, "DropTable": _OWN, "RecallTable": _OWN, "AlterTable": _OWN,
         "ListTables": _USER, "DescribeTable": _READ, "TabletLocations": _READ, "ListServers": _USER,
-        "MasterStatus": _USER, "InspectMaster": _ADMIN, "SetMaintenance": _ADMIN,
+        "MasterStatus": _USER, "PollMaster": _SERVER, "InspectMaster": _ADMIN, "SetMaintenance": _ADMIN,
         "SetDecommission": _ADMIN, "StandbyPlans": _ADMIN, "ReplaceTablet": _ADMIN,
     },
     _V1 + "AccessService": {

@@ -87,6 +87,7 @@ DESCRIBE_TABLE = _method(_master, "DescribeTable")
 TABLET_LOCATIONS = _method(_master, "TabletLocations")
 LIST_SERVERS = _method(_master, "ListServers")
 MASTER_STATUS = _method(_master, "MasterStatus")
+POLL_MASTER = _method(_master, "PollMaster")
 INSPECT_MASTER = _method(_master, "InspectMaster")
 SET_MAINTENANCE = _method(_master, "SetMaintenance")
 SET_DECOMMISSION = _method(_master, "SetDecommission")
@@ -198,7 +199,7 @@ _streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]
 FIND_STREAMS = _method(_streams, "Find")
 CALL = _method(_streams, "Call", Shape.REQUEST_STREAM)
 STREAMED = frozenset(
-    (JOURNAL_STEP, JOURNAL_STEPS, JOURNAL_READ, HEARTBEAT, ACCESS_RULES, COPY_STATUS)
+    (JOURNAL_STEP, JOURNAL_STEPS, JOURNAL_READ, HEARTBEAT, POLL_MASTER, ACCESS_RULES, COPY_STATUS)
 )
 """Unary methods that nyala's own clients and servers call over the stream port.
 

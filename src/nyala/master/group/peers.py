@@ -1,6 +1,7 @@
 """The other masters: their addresses, their liveness, and the first configuration of a new group.
 
-They are polled by an RPC that clients use (MasterStatus); nothing here is replicated.
+They are polled over the stream port (PollMaster): their answer is that of MasterStatus, which clients call.
+Nothing here is replicated.
 """
 
 import logging
@@ -29,7 +30,7 @@ class Peer:
     Attributes:
         address: public address, as configured.
         info: its last registration; None until it has answered.
-        status: its last MasterStatus.
+        status: its last answer.
         config: the committed configuration in it; None: a new master, which has none yet.
         answered_us: time of its last answer, monotonic.
     """
@@ -86,7 +87,7 @@ class MasterPeers:
             try:
                 peer.status = await rpc.call(
                     peer.address,
-                    methods.MASTER_STATUS,
+                    methods.POLL_MASTER,
                     pb.MasterStatusRequest(),
                     timeout_ms=timeout_ms,
                 )

@@ -107,6 +107,7 @@ class MasterService:
         return {
             methods.SERVER_INFO: self.server_info,
             methods.MASTER_STATUS: self.master_status,
+            methods.POLL_MASTER: self.master_status,
             methods.CREATE_TABLE: self.create_table,
             methods.DROP_TABLE: self.drop_table,
             methods.ALTER_TABLE: self.alter_table,

@@ -17,7 +17,7 @@ ALL = ("m1:1", "m2:1", "m3:1")
 
 
 class World:
-    """Masters that answer MasterStatus, and nothing else."""
+    """Masters that answer PollMaster, and nothing else."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -40,7 +40,7 @@ class World:
             answer.MergeFrom(self.status[address])
             return answer
 
-        handlers = {methods.MASTER_STATUS: status}
+        handlers = {methods.POLL_MASTER: status}
         self.network.bind(address, Endpoint(address, Incarnation(address), handlers))
 
     def peers(self, address="m1:1", masters=ALL) -> MasterPeers:
