@@ -1,5 +1,7 @@
 """Cost of security: the same work on a cluster with certificates and on one without, in turn, as ratios."""
 
+import json
+import os
 import socket
 import ssl
 import statistics
@@ -8,19 +10,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import jwt
 import numpy as np
 import pyarrow as pa
+from cryptography.hazmat.primitives.asymmetric import ec
 
 import nyala
 from benchmarks.report import Report
 from benchmarks.wide import SCHEMA, rows
 from nyala.common import addresses
+from nyala.security import join_token
+from nyala.security.accounts.issuers import TokenIssuers
 from nyala.testing import MiniCluster, layout
 
 ROWS, BATCH, TABLETS, ROUNDS = 200_000, 10_000, 8, 5
 SMALL, HANDSHAKES = 300, 200
 UP_LIMIT_S = 10.0
+JOINS, JOIN_LIMIT_S, DEADLINE_S = 3, 5.0, 60.0
+CHECKS = 2_000
 TARGETS = {
     "bulk upsert": ("rows/s", 0.9),
     "scan, all columns": ("rows/s", 0.75),
@@ -95,6 +104,8 @@ def run(quick: bool = False) -> Report:
         for work, (unit, least) in TARGETS.items():
             _compare(report, sides, work, unit, least, rounds)
         _add_handshakes(report, secured)
+        _add_joins(report, secured, with_it)
+    _add_token_checks(report)
     _add_starts(report)
     return report
 
@@ -142,6 +153,64 @@ def _add_handshakes(report: Report, cluster: MiniCluster) -> None:
                 pass
         rate = HANDSHAKES / (time.perf_counter() - began)
         report.add(f"TLS handshakes, port of {port}", rate, "per s")
+
+
+def _add_joins(report: Report, cluster: MiniCluster, client: nyala.Client) -> None:
+    """Add the time of `nyala tserver join`, from its start until the leader master has a report."""
+    planned = layout.load(cluster.dir)
+    assert planned is not None, f"{cluster.dir} has a cluster"
+    environ = {**os.environ, **cluster.environment}
+    words = (sys.executable, "-m", "nyala")
+    more = ("token", "create", "--role", "tserver", "--ttl", "1h", "--uses", str(JOINS))
+    made = subprocess.run([*words, *more], check=True, capture_output=True, text=True, env=environ)
+    token, took = made.stdout.split()[0], []
+    for _ in range(JOINS):
+        before = sum(s.alive for s in client.servers())
+        own = [f"{layout.HOST}:{port}" for port in layout.free_ports(2)]
+        where = ("--address", own[0], "--peer-address", own[1], "--web-address", "")
+        masters = ("--masters", ",".join(planned.join_addresses))
+        with tempfile.TemporaryDirectory(prefix="nyala-bench-join-") as folder:
+            began = time.perf_counter()
+            joining = subprocess.Popen(
+                [*words, "tserver", "join", token, *masters, "--dir", f"{folder}/t", *where],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            try:
+                while sum(s.alive for s in client.servers()) == before:
+                    assert time.perf_counter() - began < DEADLINE_S, "the server has not joined"
+                took.append(time.perf_counter() - began)
+            finally:
+                joining.kill()
+                joining.wait()
+    median = statistics.median(took)
+    report.add("join of a server, with its imports", median, "s", at_most=JOIN_LIMIT_S)
+
+
+def _add_token_checks(report: Report) -> None:
+    """Add the time in which a token of an issuer (JWT, ES256) and the secret of a join token are checked."""
+    key, now_s = ec.generate_private_key(ec.SECP256R1()), time.time()
+    public = jwt.get_algorithm_by_name("ES256").to_jwk(key.public_key(), as_dict=True)
+    with tempfile.TemporaryDirectory(prefix="nyala-bench-token-") as folder:
+        Path(folder, "keys.json").write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
+        Path(folder, "issuers.toml").write_text(
+            '[[issuer]]\nissuer = "i"\naudience = "nyala"\njwks = "keys.json"\n'
+        )
+        issuers = TokenIssuers(f"{folder}/issuers.toml")
+        claims = {"iss": "i", "aud": "nyala", "sub": "ann", "exp": now_s + 600}
+        text = jwt.encode(claims, key, "ES256", headers={"kid": "k"})
+        took = _each_us(lambda: issuers.account_in(text, now_s))
+        report.add("check of a token of an issuer (ES256), with its files", took, "us")
+    known = join_token.hash_of("secret" * 8)
+    took = _each_us(lambda: join_token.matches("secret" * 8, known))
+    report.add("check of the secret of a join token", took, "us")
+
+
+def _each_us(work: Callable[[], object]) -> float:
+    """Return the mean time of a work in microseconds."""
+    began = time.perf_counter()
+    for _ in range(CHECKS):
+        work()
+    return (time.perf_counter() - began) / CHECKS * 1e6
 
 
 def _add_starts(report: Report) -> None:

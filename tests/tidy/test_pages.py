@@ -78,3 +78,12 @@ def test_tests_of_further_abuse_cases_exist():
             assert (ROOT / word).is_dir(), word
         else:
             assert f"def {word}(" in texts[last], f"{last}: {word}"
+
+
+def test_tests_that_fuzz_exist():
+    page = (ROOT / "docs" / "internals" / "security.md").read_text()
+    named = re.findall(
+        r"`(tests/[\w/]+\.py)`", page.partition("## Fuzzing")[2].partition("\n## ")[0]
+    )
+    assert len(named) > 5
+    assert not [n for n in named if not (ROOT / n).exists()]

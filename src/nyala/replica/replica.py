@@ -19,6 +19,7 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.member.flusher import Maintenance
 from nyala.replica.member.member import ReplicaMember
+from nyala.replica.member.session_header import NO_OWNER
 from nyala.replica.member.transactions.requests import TransactionRequests
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import MaintenanceStats, ReplicaStatus, State, WriteOutcome
@@ -126,6 +127,7 @@ class Replica:
         seen: int = 0,
         since: int | None = None,
         staged: bool = False,
+        owner: int = NO_OWNER,
     ) -> WriteOutcome:
         """Replicate an operation once; returns when it is durable on a majority and applied here.
 
@@ -140,8 +142,10 @@ class Replica:
             since: hybrid time before which no attempt was executed, the same for all attempts; 0: not known;
                 None: now, for callers whose operations are never sent twice, or are idempotent.
             staged: it is a STAGE, which does not wait for prepared transactions.
+            owner: of the client: NO_OWNER, SERVERS, or a user, as `session_header.owner_of` numbers them.
 
         Raises:
+            Forbidden: the client is another owner's; it was not executed.
             InvalidArgument: the ids are malformed, or the sequence was used with other bytes; with details
                 `latest_since`: `since` is too far in the future, and it was not executed.
             NotLeader, Throttled, TooLarge, Unavailable, NotFound: nothing was proposed.
@@ -151,7 +155,7 @@ class Replica:
         """
         write = self.running_member().requests.write
         return await write(
-            payload, client_id, sequence, first_outstanding, timeout_ms, seen, since, staged
+            payload, client_id, sequence, first_outstanding, timeout_ms, seen, since, staged, owner
         )
 
     @property

@@ -12,9 +12,10 @@ from nyala.journal.journal import JournalMachine
 from nyala.machines import registry
 from nyala.machines.registry import DataMachine
 from nyala.replica.host import ReplicaHost
-from nyala.replica.member.session_header import CLIENT_ID_BYTES
+from nyala.replica.member.session_header import CLIENT_ID_BYTES, NO_OWNER, SERVERS, owner_of
 from nyala.replica.replica import Replica
 from nyala.replica.status import State, WriteOutcome
+from nyala.security.identity import CALLER, user_name
 from nyala.security.tables.grants import TableRef
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.health import PeerHealth
@@ -176,7 +177,7 @@ class Tablets:
             sender = hashlib.blake2b(payload, digest_size=CLIENT_ID_BYTES).digest()
             outcome = await hosted.replica.write(
                 payload, client_id=sender, sequence=1, first_outstanding=1, timeout_ms=timeout_ms,
-                seen=order.above,
+                seen=order.above, owner=session_owner(),
             )  # fmt: skip
             kind.check_result(outcome.result)
         return kind.describe(hosted.machine).version
@@ -223,6 +224,14 @@ ANSWER_MS = 200
 """Part of a caller's time that is left for the answer, at most, in milliseconds: its error has the cause."""
 
 
+def session_owner() -> int:
+    """Return the owner of the sessions of exactly-once writes that the present caller writes in."""
+    if CALLER.get() is None:
+        return NO_OWNER
+    user = user_name()
+    return owner_of(user) if user else SERVERS
+
+
 async def replicate(
     replica: Replica,
     payload: bytes,
@@ -255,6 +264,7 @@ async def replicate(
             seen=header.propagated_time,
             since=header.since,
             staged=staged,
+            owner=session_owner(),
         )
     except AssertionError as err:
         raise OutcomeUnknown(f"tablet {header.tablet_id} failed: {err}") from err

@@ -1,4 +1,4 @@
-"""Keys of transactions on real servers: the first user of a key owns it, also after a change of leader."""
+"""The first user of a key of transactions, or of a client id, owns it: on real servers, with failovers."""
 
 import subprocess
 import sys
@@ -23,13 +23,13 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()
 
 @pytest.fixture(scope="module")
 def secured():
-    with MiniCluster(3, 1, secure=True) as made:
+    with MiniCluster(3, 3, secure=True) as made:
         yield made
 
 
-def connected(cluster, user, role=AccessRole.WRITER):
+def connected(cluster, user, role=AccessRole.WRITER, **more):
     files = issue.user(f"{cluster.dir}/certs", f"{cluster.dir}/{user}", user, role)
-    return nyala.connect(cluster.masters, ca=files.ca, cert=files.cert, key=files.key)
+    return nyala.connect(cluster.masters, ca=files.ca, cert=files.cert, key=files.key, **more)
 
 
 def command(cluster, *words):
@@ -89,3 +89,31 @@ def test_job_and_stream_of_a_user_are_refused_to_another_one(secured):
             load(ann, epoch(2), {"k": 4, "v": "ann"})
         rows = ann.table("t").scan(order=True).to_arrow().to_pylist()
         assert [r["v"] for r in rows] == ["ann", "ann", "bob"]
+
+
+@pytest.mark.row("A23")
+def test_client_id_of_a_user_is_refused_to_another_one_after_failover_and_restart_too(secured):
+    """Abuse case 19: a forged client id, to learn results, or to have writes of its owner count as done."""
+
+    def write(user, row):
+        with connected(secured, user, client_id=b"a" * 16) as client:
+            return client.table("own").insert([row])
+
+    def check():
+        for row in ({"k": 1, "v": "ann"}, {"k": 2, "v": "bob"}):
+            with pytest.raises(Forbidden, match="another user's client"):
+                write("bob", row)
+        assert not write("ann", {"k": 1, "v": "ann"}).errors, "the same write, sent again"
+
+    with connected(secured, "root", AccessRole.ADMIN) as root:
+        table = root.create_table("own", SCHEMA, primary_key=["k"], replicas=3)
+        write("ann", {"k": 1, "v": "ann"}).raise_for_errors()
+        check()
+        for name in ("tserver-0", "tserver-1", "tserver-2"):  # one of them leads
+            secured.kill(name)
+            try:
+                check()
+            finally:
+                secured.start(name)
+        check()
+        assert table.scan().to_arrow().to_pylist() == [{"k": 1, "v": "ann"}]

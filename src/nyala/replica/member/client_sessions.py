@@ -18,7 +18,7 @@ import msgspec
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.hybrid_time import from_micros
-from nyala.replica.member.session_header import Header
+from nyala.replica.member.session_header import NO_OWNER, SERVERS, Header
 
 MAX_CLIENTS = 16_384
 """Maximum number of clients; beyond it the client with the oldest last write is forgotten.
@@ -37,14 +37,15 @@ RESULT_BYTES, CLIENT_BYTES = 400, 300
 """Bytes of memory of one result without its payload, and of one client; measured."""
 
 _Rows = list[tuple[bytes, int, int, int, int, bytes | None]]
-_Body = tuple[list[tuple[bytes, int, int, int]], _Rows, int]
+_Body = tuple[list[tuple[bytes, int, int, int, int]], _Rows, int]
 """Clients by last use, as in `_Client`; results by stamp: client, sequence, stamp, expiry, CRC, bytes;
 `forgotten`.
 """
 _DECODER = msgspec.msgpack.Decoder(_Body)
-_OLD_DECODER = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, int]], _Rows])
+_DECODER_2 = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, int, int, int]], _Rows, int])
+_DECODER_1 = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, int]], _Rows])
 _MAGIC = b"NYSS"
-_VERSION = 2
+_VERSION = 3
 _HEAD_BYTES = 12
 
 
@@ -56,6 +57,7 @@ class Admitted(Enum):
     EXPIRED = "expired"
     FORGOTTEN = "forgotten"
     OTHER_BYTES = "other bytes"
+    OTHER_OWNER = "other owner"
 
 
 class SavedResult:
@@ -86,12 +88,14 @@ class _Client:
         used: hybrid time after which no operation of this client with a `since` was executed.
         created: hybrid time up to which an earlier record of this client may have been forgotten: an
             operation with an earlier `since` and without a result here may have been executed.
+        owner: who sent its operations; NO_OWNER: not known, until one is sent by an owner.
     """
 
     floor: int
     results: dict[int, SavedResult]
     used: int = 0
     created: int = 0
+    owner: int = NO_OWNER
 
 
 class ClientSessions:
@@ -135,15 +139,22 @@ class ClientSessions:
 
         Returns:
             RUN with a record, to be completed by `keep`; DUPLICATE or OTHER_BYTES with the record of the
-            first attempt; EXPIRED or FORGOTTEN with None. FORGOTTEN: the operation may have been executed for
-            a client that was forgotten since.
+            first attempt; EXPIRED, FORGOTTEN or OTHER_OWNER with None. FORGOTTEN: the operation may have been
+            executed for a client that was forgotten since. OTHER_OWNER: the client is another user's; nothing
+            of it changes.
         """
         self._expire(stamp)
         since = header.since
         known = self._clients.get(header.client_id)
+        if known is not None and _is_other(known.owner, header.owner):
+            if header.owner != SERVERS:
+                return Admitted.OTHER_OWNER, None
+            self._forget(header.client_id)  # the ids of their orders can be computed by users too
+            known = None
         if since is not None and self._may_have_run(known, header.sequence, since):
             return Admitted.FORGOTTEN, None
         client = self._client(header.client_id)
+        client.owner = client.owner or header.owner
         if since is not None:
             client.used = max(client.used, stamp, since)
         self._acknowledge(client, header.first_outstanding)
@@ -226,9 +237,12 @@ class ClientSessions:
 
     def _forget_oldest(self) -> None:
         """Remove the client with the oldest last write."""
-        _, forgotten = self._clients.popitem(last=False)
+        oldest, forgotten = next(iter(self._clients.items()))
         self.forgotten = max(self.forgotten, forgotten.used)
-        for saved in forgotten.results.values():
+        self._forget(oldest)
+
+    def _forget(self, client_id: bytes) -> None:
+        for saved in self._clients.pop(client_id).results.values():
             self._remove(saved)
 
     def _enforce_limits(self, client: _Client, table_bytes: int) -> None:
@@ -252,10 +266,15 @@ class ClientSessions:
     # ---- bytes -------------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        """Return the bytes of the session table for `FlushPoint.extra`; equal tables have equal bytes."""
-        clients = [(i, c.floor, c.used, c.created) for i, c in self._clients.items()]
-        body = msgspec.msgpack.encode((clients, list(self._rows()), self.forgotten))
-        head = _MAGIC + _VERSION.to_bytes(4, "little")
+        """Return the bytes of the session table for `FlushPoint.extra`; equal tables have equal bytes.
+
+        Without owners they have version 2, which earlier releases read.
+        """
+        clients = [(i, c.floor, c.used, c.created, c.owner) for i, c in self._clients.items()]
+        owned = any(c.owner for c in self._clients.values())
+        kept = clients if owned else [c[:4] for c in clients]
+        body = msgspec.msgpack.encode((kept, list(self._rows()), self.forgotten))
+        head = _MAGIC + (_VERSION if owned else 2).to_bytes(4, "little")
         crc = int(google_crc32c.value(head + body))
         return head + crc.to_bytes(4, "little") + body
 
@@ -273,8 +292,8 @@ class ClientSessions:
         """
         sessions = cls()
         clients, rows, sessions.forgotten = _parse(raw) if raw else ([], [], 0)
-        for client_id, floor, used, created in clients:
-            sessions._clients[client_id] = _Client(floor, {}, used, created)
+        for client_id, floor, used, created, owner in clients:
+            sessions._clients[client_id] = _Client(floor, {}, used, created, owner)
         for client_id, sequence, stamp, expires, crc, result in rows:
             if client_id not in sessions._clients:
                 raise Corrupt(f"the saved client sessions lack client {client_id.hex()}")
@@ -285,6 +304,11 @@ class ClientSessions:
         return sessions
 
 
+def _is_other(owner: int, sender: int) -> bool:
+    """Return whether a client of an owner is not the sender's; one of the two may be not known."""
+    return NO_OWNER not in (owner, sender) and owner != sender
+
+
 def _parse(raw: bytes) -> _Body:
     if len(raw) < _HEAD_BYTES or raw[:4] != _MAGIC:
         raise BadChecksum(
@@ -293,14 +317,17 @@ def _parse(raw: bytes) -> _Body:
     version = int.from_bytes(raw[4:8], "little")
     if int.from_bytes(raw[8:12], "little") != int(google_crc32c.value(raw[:8] + raw[12:])):
         raise BadChecksum("the saved client sessions are damaged: their checksum does not match")
-    if version not in (1, _VERSION):
+    if not 1 <= version <= _VERSION:
         raise BadVersion(
             f"the saved client sessions have version {version}; this build reads up to {_VERSION}"
         )
     try:
         if version == 1:
-            clients, rows = _OLD_DECODER.decode(raw[_HEAD_BYTES:])
-            return [(i, floor, 0, 0) for i, floor in clients], rows, 0
+            clients, rows = _DECODER_1.decode(raw[_HEAD_BYTES:])
+            return [(i, floor, 0, 0, NO_OWNER) for i, floor in clients], rows, 0
+        if version == 2:
+            without, rows, forgotten = _DECODER_2.decode(raw[_HEAD_BYTES:])
+            return [(*c, NO_OWNER) for c in without], rows, forgotten
         body: _Body = _DECODER.decode(raw[_HEAD_BYTES:])
     except msgspec.MsgspecError as err:
         raise Corrupt(f"the saved client sessions have invalid content: {err}") from err

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nyala.common.errors import (
+    Forbidden,
     InvalidArgument,
     NotLeader,
     NyalaError,
@@ -18,6 +19,7 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import OpId
 from nyala.replica.member.applier import Answer, AnswerKind
+from nyala.replica.member.session_header import NO_OWNER
 from nyala.replica.status import WriteOutcome
 
 FORGOTTEN = "CLIENT_FORGOTTEN"
@@ -25,11 +27,12 @@ FORGOTTEN = "CLIENT_FORGOTTEN"
 
 
 class WriteId(NamedTuple):
-    """Identity of a write, the same for all its attempts: client, sequence number, CRC32C of the payload."""
+    """Identity of a write, the same for all its attempts: client, sequence, CRC32C of the payload, owner."""
 
     client_id: bytes
     sequence: int
     crc: int
+    owner: int = NO_OWNER
 
 
 _Waiter = tuple[int, asyncio.Future[Answer | None]]
@@ -166,7 +169,13 @@ def outcome(answer: Answer) -> WriteOutcome:
     Raises:
         SessionExpired: the operation was not executed (again), and its result is not kept.
         InvalidArgument: the sequence number belongs to an operation with other bytes.
+        Forbidden: the client is another user's.
     """
+    if answer.kind is AnswerKind.OTHER_OWNER:
+        raise Forbidden(
+            "the client id of this operation is that of another user's client, so it was not executed; "
+            "connect again, and write with the client id that is drawn then"
+        )
     if answer.kind is AnswerKind.EXPIRED:
         raise SessionExpired(
             "the result of this sequence number is no longer kept, so the operation was not executed "

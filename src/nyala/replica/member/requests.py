@@ -76,6 +76,7 @@ class MemberRequests:
         seen: int = 0,
         since: int | None = None,
         staged: bool = False,
+        owner: int = session_header.NO_OWNER,
     ) -> WriteOutcome:
         """Replicate an operation once; see `Replica.write`.
 
@@ -88,6 +89,7 @@ class MemberRequests:
             seen: highest stamp that the client has seen.
             since: hybrid time before which no attempt was executed; 0: not known; None: now.
             staged: it is a STAGE, which does not wait for prepared transactions.
+            owner: of the client, as in `session_header.Header`.
         """
         session_header.check(client_id, sequence, first_outstanding, since or 0)
         context = self._context
@@ -96,14 +98,14 @@ class MemberRequests:
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
         seen = await self._wait_until_seen(seen, deadline_us)
         await self._admission.accepting(deadline_us, seen)
-        identity = WriteId(client_id, sequence, session_header.crc_of(payload))
+        identity = WriteId(client_id, sequence, session_header.crc_of(payload), owner)
         done = self._writes.join(identity, deadline_us)
         if done is None and self._prepared.writes_wait and not staged:
             done = await self._wait_for_prepared(identity, deadline_us, seen)
         if done is None:
             self._admission.check_capacity(len(payload), self._writes.inflight_bytes)
             since = context.clock.peek() if since is None else since
-            index = self.append(payload, client_id, sequence, first_outstanding, since)
+            index = self.append(payload, client_id, sequence, first_outstanding, since, owner=owner)
             done = self.follow(index, len(payload), deadline_us, identity)
         try:
             return _outcome(await done, identity)
@@ -125,14 +127,9 @@ class MemberRequests:
         return done
 
     def append(
-        self,
-        payload: bytes,
-        client_id: bytes,
-        sequence: int,
-        first_outstanding: int,
-        since: int,
-        above: int = 0,
-    ) -> int:
+        self, payload: bytes, client_id: bytes, sequence: int, first_outstanding: int, since: int,
+        above: int = 0, owner: int = session_header.NO_OWNER,
+    ) -> int:  # fmt: skip
         """Append an operation to the log of this leader, which accepts; return its index.
 
         Args:
@@ -142,6 +139,7 @@ class MemberRequests:
             first_outstanding: as of `write`.
             since: as of `write`; not None.
             above: hybrid time above which the entry is stamped.
+            owner: as of `write`.
 
         Raises:
             NotLeader: leadership is being transferred. Unavailable: see `RequestClock.next_stamp`.
@@ -150,7 +148,7 @@ class MemberRequests:
         ttl_s = context.options.client_result_ttl_s
         table_kib = context.memory.table_bytes() >> 10
         wrapped = session_header.wrap(
-            payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
+            payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib, owner
         )
         op = node.propose(wrapped, self._clock.next_stamp(max(node.last_stamp, above)))
         if op is None:

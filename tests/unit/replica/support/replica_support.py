@@ -286,7 +286,7 @@ class Fleet:
         await self.loop.delay(duration_ms * 1000)
 
     def call(self, number: int, payload: bytes, *, group=GROUP, sequence=None, client=CLIENT,
-             first=0, timeout_ms=5000, seen=0, since=0):  # fmt: skip
+             first=0, timeout_ms=5000, seen=0, since=0, owner=0):  # fmt: skip
         """The coroutine of one write."""
         if sequence is None:
             self.sequence += 1
@@ -299,6 +299,7 @@ class Fleet:
             timeout_ms=timeout_ms,
             seen=seen,
             since=since,
+            owner=owner,
         )
 
     async def write(self, payload: bytes, *, group=GROUP, **more) -> WriteOutcome:

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import OutcomeUnknown
+from nyala.replica.member.session_header import NO_OWNER, SERVERS, owner_of
+from nyala.security.identity import CALLER, PeerIdentity
+from nyala.security.principal import AccessRole, Principal
 from nyala.tserver.tablets import replicate
 from nyala.wire.proto import nyala_pb2
 from nyala.wire.proto.journal_pb2 import JournalStepRequest, JournalStepsRequest
@@ -44,8 +47,22 @@ def test_operation_is_proposed_under_its_client_and_sequence(kind, given, timeou
         "since": 3,
         "seen": 9,
         "staged": False,
+        "owner": NO_OWNER,
     }
     assert replica.proposed == [(b"op", expected | {"timeout_ms": timeout_ms})]
+
+
+@pytest.mark.parametrize(
+    ("role", "owner"), [(AccessRole.WRITER, owner_of("ann")), (AccessRole.SERVER, SERVERS)]
+)
+def test_operation_has_the_caller_as_its_owner(role, owner):
+    replica: Any = Replica()
+    token = CALLER.set(PeerIdentity(Principal("c" * 32, role, "ann"), 1, 0, 1 << 40))
+    try:
+        asyncio.run(replicate(replica, b"op", header(KINDS[0]), 100))
+    finally:
+        CALLER.reset(token)
+    assert replica.proposed[0][1]["owner"] == owner
 
 
 @pytest.mark.parametrize("kind", KINDS)

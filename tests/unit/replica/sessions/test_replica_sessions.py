@@ -267,9 +267,9 @@ def test_operation_of_version_1_is_readable():
 def test_unknown_or_missing_session_header_is_refused():
     wrapped = wrap(b"payload", ANN, 7, 3, 600)
     with pytest.raises(BadVersion):
-        unwrap(b"\x04" + wrapped[1:])
+        unwrap(b"\x05" + wrapped[1:])
     with pytest.raises(Corrupt):
-        unwrap(wrapped[: session_header.HEADER_BYTES - 1])
+        unwrap(wrapped[: -len(b"payload") - 1])
     with pytest.raises(Corrupt):
         unwrap(b"")
 
