@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import nyala
+from nyala.spark.source import NyalaSource
 
 DAEMON = "nyala.spark.daemon"
 TASK_TRIES = 4
@@ -57,11 +58,11 @@ def program_session(name: str) -> SparkSession:
     """
     active = SparkSession.getActiveSession()
     if active is not None:
-        return active
+        return _registered(active)
     if SUBMITTED not in os.environ:
         return spark_session(name)
     with _keeping_interrupts():
-        return SparkSession.builder.getOrCreate()
+        return _registered(SparkSession.builder.getOrCreate())
 
 
 def spark_session(name: str, cores: int = 2) -> SparkSession:
@@ -93,4 +94,14 @@ def spark_session(name: str, cores: int = 2) -> SparkSession:
         .config("spark.log.level", "ERROR")
     )
     with _keeping_interrupts():
-        return builder.getOrCreate()
+        return _registered(builder.getOrCreate())
+
+
+def _registered(spark: SparkSession) -> SparkSession:
+    """Return a session after registering the data source in it.
+
+    Spark looks for data sources of Python packages once, at the first use of a format, in a Python process
+    that has 10 s to start. If that fails there are none, in no session, until the JVM ends.
+    """
+    spark.dataSource.register(NyalaSource)
+    return spark

@@ -8,6 +8,7 @@ import pyarrow.flight as fl
 import pytest
 
 import nyala
+from nyala.client.results import PartlyWritten
 from nyala.common.errors import Forbidden, Unauthenticated
 from nyala.operate import run
 from nyala.security import issue
@@ -253,6 +254,34 @@ def test_revoked_grants_end_within_seconds_and_stay_revoked_under_the_next_leade
                     fay.table("staff").count()
         finally:
             secured.start(leader)
+
+
+def test_transaction_whose_user_loses_the_grant_before_the_commit_has_no_effect(secured):
+    own = [{"k": k, "city": "g", "salary": 1} for k in range(1_000, 1_100)]
+    with connected(secured, "gus") as gus:
+        grant(secured, "gus", "writer", table="other")
+        in_force(lambda: gus.table("other").upsert(ROWS[:1]))
+        table, open_, ended = gus.table("other"), gus.transaction(), gus.transaction()
+        parts = [t.part("0") for t in (open_, ended)]
+        for part in parts:
+            table.upsert(own, txn=part)
+        revoke(secured, "gus", table="other")
+
+        def revoked():
+            """Return whether no server takes rows any more, and the leader master shows no table."""
+            try:
+                table.upsert(ROWS)
+            except PartlyWritten:
+                return False
+            except Forbidden:
+                return "other" not in gus.tables()
+            return False
+
+        wait_until(revoked, "the grant is revoked at every server")
+        refused(lambda: table.upsert(own, txn=parts[0]), "needs a grant of the role writer")
+        refused(ended.commit, "needs a grant of the role writer")
+    with as_admin(secured) as admin:
+        assert admin.table("other").scan(where="k >= 1000").count() == 0
 
 
 def test_replicas_stay_equal_while_grants_change(secured):
