@@ -6,6 +6,7 @@ Rules: the only module that packs or unpacks the header (bytes: docs/internals/r
 import hashlib
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 import google_crc32c
 
@@ -58,6 +59,7 @@ class Header:
     owner: int = NO_OWNER
 
 
+@lru_cache(maxsize=1024)  # each write asks
 def owner_of(user: str) -> int:
     """Return the number of a user, by which sessions know their owner: 64 bits of a hash of the name."""
     found = int.from_bytes(hashlib.sha256(user.encode()).digest()[: _OWNER.size], "little")
