@@ -15,7 +15,7 @@ import uvloop
 from nyala.common import addresses
 from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.security import join_token
-from nyala.wire import flight, methods
+from nyala.wire import flight, methods, stream_server
 from nyala.wire.flight_data import encode
 from nyala.wire.frames import HEADER, decode_frame, encode_frame
 from nyala.wire.proto import access_pb2, flight_pb2
@@ -84,7 +84,11 @@ def conversations(ticket: bytes) -> list[bytes]:
     ]
 
 
-def test_stream_port_outlives_hostile_streams(caplog):
+def test_stream_port_outlives_hostile_streams(caplog, monkeypatch):
+    monkeypatch.setattr(
+        stream_server.log, "filters", []
+    )  # other tests have used the bound of lines
+
     async def scenario() -> None:
         async with served(BatchStore()) as (rpc, address):
             asked = pb.FindStreamsRequest()

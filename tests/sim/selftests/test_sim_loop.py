@@ -174,19 +174,25 @@ def test_clocks_are_skewed_drift_and_jump():
 def test_a_run_that_has_ended_is_freed_with_its_unfinished_tasks():
     """An asynchronous generator is left where what it awaits would wait again when it is closed."""
 
+    async def undo(loop: SimLoop) -> None:
+        await loop.delay(1_000_000)
+
     async def wait_again(loop: SimLoop) -> None:
         try:
             await loop.delay(1_000_000)
         finally:
-            await loop.delay(1_000_000)
+            await asyncio.shield(undo(loop))
 
     async def numbers(loop: SimLoop) -> AsyncGenerator[int, None]:
         yield 1
         await wait_again(loop)
 
     async def read(loop: SimLoop) -> None:
-        async for _ in numbers(loop):
-            pass
+        try:
+            async for _ in numbers(loop):
+                pass
+        finally:
+            await asyncio.shield(undo(loop))
 
     tasks: list[weakref.ref[asyncio.Task[None]]] = []
 

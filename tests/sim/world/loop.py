@@ -15,7 +15,7 @@ import inspect
 import random
 from asyncio import events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from tests.salt import generator
@@ -301,14 +301,26 @@ class SimLoop(asyncio.BaseEventLoop):
     def _asyncgen_finalizer_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
         incarnation = self._generators.pop(id(generator), None)
         if self.is_closed() or (incarnation is not None and incarnation.dead):
-            awaited = getattr(generator, "ag_await", None)
-            close_quietly(awaited)  # it would report, when it is freed, that it is not finished
+            with (
+                self._current()
+            ):  # what it awaits would report, when it is freed, that it is not finished
+                close_quietly(getattr(generator, "ag_await", None))
             return
         closing = generator.aclose()
         if incarnation is None:
             self.create_task(closing)
         else:
             incarnation.inside(self.create_task, closing)
+
+    @contextlib.contextmanager
+    def _current(self) -> Iterator[None]:
+        """Be the running loop in the block: what code of an ended run begins as it is closed belongs to it."""
+        running = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            yield
+        finally:
+            events._set_running_loop(running)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
@@ -333,14 +345,14 @@ def _finish(future: asyncio.Future[None]) -> None:
 
 def _make_task(loop: Any, coro: Any, context: Any = None) -> asyncio.Task[Any]:
     incarnation = (context or contextvars.copy_context()).get(INCARNATION)
-    if incarnation is not None and incarnation.dead:
+    ended = loop.is_closed() or (incarnation is not None and incarnation.dead)
+    if ended:
         close_quietly(coro)
     task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context)
-    if incarnation is not None:
-        if incarnation.dead:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-        else:
-            incarnation.own(task)
+    if ended:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    elif incarnation is not None:
+        incarnation.own(task)
     return task
 
 
@@ -404,11 +416,12 @@ def run(
 
 
 def _finish_tasks(loop: SimLoop) -> None:
-    for task in sorted(asyncio.all_tasks(loop), key=lambda t: t.get_name()):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        coro = task.get_coro()
-        assert coro is not None
-        close_quietly(coro)
+    with loop._current():
+        for task in sorted(asyncio.all_tasks(loop), key=lambda t: t.get_name()):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coro = task.get_coro()
+            assert coro is not None
+            close_quietly(coro)
 
 
 def seeded(seed: int, *names: object) -> random.Random:
