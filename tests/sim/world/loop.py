@@ -314,7 +314,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     @contextlib.contextmanager
     def _current(self) -> Iterator[None]:
-        """Be the running loop in the block: what code of an ended run begins as it is closed belongs to it."""
+        """Be the running loop in the block: what ended code begins as it is closed belongs to this loop."""
         running = events._get_running_loop()
         events._set_running_loop(self)
         try:
