@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -100,7 +100,7 @@ class Lookups:
 
     def __init__(self, loop: SimLoop, a_ms: int, elected_ms: int) -> None:
         self.loop = loop
-        self.cluster: Any = Cluster(loop, a_ms, elected_ms)
+        self.cluster = cast("Any", Cluster(loop, a_ms, elected_ms))
         tasks = SimTasks(loop, random.Random(2))
         env = Env(SimClock(loop), random.Random(1), SystemFiles(), tasks, self.cluster)
         cache = TabletCache(self.cluster)
