@@ -65,21 +65,24 @@ class PointRead:
     """A pending read of a few keys of one tablet. It completes once, on the loop.
 
     Args:
+        table: of the keys.
         tablet: tablet of the keys.
         keys: encoded.
         shape: the columns, as of the beginning: the table's may change before there is an answer.
         on_done: called when the read is complete.
     """
 
-    __slots__ = ("_on_done", "error", "keys", "raw", "shape", "tablet")
+    __slots__ = ("_on_done", "error", "keys", "raw", "shape", "table", "tablet")
 
     def __init__(
         self,
+        table: OpenTable,
         tablet: TabletLocation,
         keys: Sequence[bytes],
         shape: RowShape,
         on_done: Callable[[], None],
     ) -> None:
+        self.table = table
         self.tablet = tablet
         self.keys = keys
         self.shape = shape
@@ -115,7 +118,7 @@ class PointGetter:
         self._clock = clock
         self._reader = reader
         self._on_loop = OnLoop(env.tasks)
-        self.lookups = GetStreams(env)
+        self.lookups = GetStreams(env, locations.refresh_shared)
         self._shapes: dict[tuple[str, int, tuple[str, ...] | None], RowShape] = {}
 
     async def get(
@@ -170,7 +173,7 @@ class PointGetter:
         Raises:
             NotFound: a column was dropped, or renamed, in the meantime.
         """
-        return PointRead(tablet, keys, self._shape(table, columns), on_done)
+        return PointRead(table, tablet, keys, self._shape(table, columns), on_done)
 
     def try_leader(self, wanted: PointRead, timeout_ms: int) -> None:
         """Read once at the known leader; after an error that `is_retryable`, call `retry_via_scan`."""
@@ -196,7 +199,7 @@ class PointGetter:
             column_ids=wanted.shape.ids,
             keys=wanted.keys,
         )
-        self.lookups.send(leader, part, on_answer, timeout_ms)
+        self.lookups.send(leader, wanted.table, tablet, part, on_answer, timeout_ms)
 
     async def retry_via_scan(
         self, table: OpenTable, tablet: TabletLocation, keys: pa.RecordBatch, columns: tuple[str, ...] | None,

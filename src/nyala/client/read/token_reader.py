@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 import pyarrow as pa
 
 from nyala.client.cluster.leader_search import LeaderSearch
+from nyala.client.cluster.leader_watch import LeaderWatch, LedElsewhere
 from nyala.client.cluster.masters import Masters
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
@@ -191,7 +192,8 @@ class Reader:
         """Run a token and yield its batches.
 
         A stale read goes to a follower first, then to the leader, then to the others. An ordered one that
-        fails resumes after the last row delivered, at the same snapshot, on another server.
+        fails resumes after the last row delivered, at the same snapshot, on another server. A server that
+        sends nothing at first is left when another replica leads; a follower has no such watch.
 
         Args:
             token: token of one tablet, or a piece of it.
@@ -205,21 +207,28 @@ class Reader:
             RangesChanged: the token was made from other ranges than the table has at its time.
         """
         budget_ms = token.timeout_ms or 60_000
-        attempts = attempts or Attempts(self._env, budget_ms)
+        tries = attempts or Attempts(self._env, budget_ms)
         location = location_of(token)
         read = ScanProgress(token, on_header)
         search = LeaderSearch(self._locations, location)
+
+        async def look_again() -> None:
+            await self.relocate(token, location, tries)
+
+        watch = LeaderWatch(self._env, location, look_again)
         while True:
             stale = read.token.mode == pb.STALE
             for address in (
                 _stale_read_order(location, self._env) if stale else location.addresses()
             ):
-                before, left_ms = read.delivered, attempts.left_ms()
+                before, left_ms = read.delivered, tries.left_ms()
                 if not left_ms:
                     break
                 silent_ms = min(STALL_MS, left_ms), min(STALL_MS, budget_ms)
                 try:
-                    async for batch in _once(self._env, self._clock, address, read, *silent_ms):
+                    async for batch in _once(
+                        self._env, self._clock, address, read, *silent_ms, None if stale else watch
+                    ):
                         yield batch
                     return
                 except RangesChanged:
@@ -232,17 +241,19 @@ class Reader:
                     if read.delivered > before:
                         if read.resume(search.reason):
                             return
-                        attempts = Attempts(self._env, budget_ms)
+                        tries = Attempts(self._env, budget_ms)
+                    if isinstance(err, LedElsewhere):
+                        break
             else:
                 search.end_round()
-            if not await attempts.pause():
+            if not await tries.pause():
                 raise TimedOut(
                     f"no leader of tablet {token.tablet_id} served a read in time; at last: {search.reason}. "
                     "Check: nyala cluster ksck"
                 )
             if not location.leader:
-                await self.relocate(token, location, attempts)
-                read.move_to(location.id)
+                await self.relocate(token, location, tries)
+            read.move_to(location.id)
 
     async def relocate(
         self, token: pb.ScanToken, location: TabletLocation, attempts: Attempts
@@ -294,7 +305,13 @@ def _stale_read_order(location: TabletLocation, env: Env) -> list[str]:
 
 
 async def _once(
-    env: Env, clock: HybridClock, address: str, read: ScanProgress, silent_ms: int, later_ms: int
+    env: Env,
+    clock: HybridClock,
+    address: str,
+    read: ScanProgress,
+    silent_ms: int,
+    later_ms: int,
+    watch: LeaderWatch | None,
 ) -> AsyncIterator[pa.RecordBatch]:
     """Run a token once at one server.
 
@@ -305,9 +322,11 @@ async def _once(
         read: progress of the token.
         silent_ms: longest wait for the first message.
         later_ms: longest wait for each further one.
+        watch: ends the wait for the first message when another replica leads; None: it does not end.
 
     Raises:
         Unavailable: the server sent nothing for that time.
+        LedElsewhere: it sent nothing, and another replica leads.
     """
     ticket = flight_pb2.Ticket(ticket=read.token.SerializeToString())
     stream = env.rpc.stream(address, methods.DO_GET, ticket)
@@ -316,7 +335,10 @@ async def _once(
         while True:
             try:
                 async with asyncio.timeout(silent_ms / 1000):
-                    data = await anext(stream)
+                    message = anext(stream)
+                    if schema is None and watch is not None:
+                        message = watch.answer(address, message)
+                    data = await message
             except StopAsyncIteration:
                 if schema is None:
                     raise Unavailable("ended the scan before it began") from None

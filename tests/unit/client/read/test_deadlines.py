@@ -25,6 +25,19 @@ async def test_read_of_paused_servers_ends_at_its_deadline(s):
     assert s.loop.time() - began <= TIMEOUT_MS / 1000 + 0.5
 
 
+@scenario
+async def test_scan_at_a_silent_leader_waits_for_an_election_and_not_for_the_server(s):
+    await s.write(1)
+    [token] = await s.on(s.core.reader.tokens, s.table, ReadSpec(latest=True), 20_000)
+    leader = s.cluster.leader_of(s.group)
+    leader.pause()
+    began = s.loop.time()
+    [found] = await s.on(s.core.reader.collect, token)
+    assert found.column("v").to_pylist() == [1]
+    assert s.loop.time() - began < 3
+    leader.resume()
+
+
 async def started(s):
     """Return an ordered scan of 400 rows, more than a stream buffers, after its first ten rows."""
     rows = pa.record_batch([pa.array(range(400)), pa.array([1] * 400)], names=["k", "v"])

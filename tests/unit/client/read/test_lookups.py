@@ -161,11 +161,13 @@ async def test_lookup_finds_new_leader_and_uses_its_stream(s):
 
 
 @scenario
-async def test_lookup_with_silent_server_is_delayed_but_answered(s):
+async def test_lookup_with_silent_server_waits_for_an_election_and_not_for_the_server(s):
     await s.get(*range(20))
     leader = s.cluster.leader_of(s.table.tablets[0].id)
     leader.pause()
+    began = s.loop.time()
     assert await s.get(*range(20)) == [{"k": k, "v": 10 * k} for k in range(20)]
+    assert s.loop.time() - began < 3
     leader.resume()
 
 
@@ -253,7 +255,9 @@ async def test_pending_lookups_fail_when_client_closes(s):
             received.append(found)
             called.set()
 
-        s.core.getter.lookups.send("nobody:1", reads_pb2.GetPart(), on_done, 1000)
+        s.core.getter.lookups.send(
+            "nobody:1", s.table, s.table.tablets[0], reads_pb2.GetPart(), on_done, 1000
+        )
         await called.wait()
 
     await s.on(unreachable)

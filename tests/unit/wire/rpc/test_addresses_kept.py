@@ -3,7 +3,7 @@
 import asyncio
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -135,9 +135,10 @@ def test_streams_of_point_reads_to_servers_that_ended_are_dropped():
     async def scenario() -> None:
         servers = Streams()
         found: list[object] = []
-        streams = GetStreams(SimpleNamespace(rpc=servers))  # type: ignore[arg-type]
+        streams = GetStreams(SimpleNamespace(rpc=servers), cast("Any", None))  # type: ignore[arg-type]
+        table, tablet = cast("Any", None), cast("Any", None)
         for address in ADDRESSES:
-            streams.send(address, reads_pb2.GetPart(), found.append, 30_000)
+            streams.send(address, table, tablet, reads_pb2.GetPart(), found.append, 30_000)
             assert length(streams, "GetStreams._streams") == 1
             servers.end_all()
         assert [type(one) for one in found] == [Unavailable] * len(ADDRESSES)
