@@ -1,4 +1,4 @@
-"""`nyala chaos` ends its simulator at the second signal at the latest, and goes on after ignored ones."""
+"""`nyala chaos` ends its simulator at the second signal at the latest, and no ignored signal ends it."""
 
 import os
 import signal
