@@ -267,7 +267,7 @@ class ReplicaHost:
     @property
     def unavailable_reason(self) -> str:
         """Reason why this server can neither vote nor acknowledge now; empty: it can."""
-        return self._context.unavailable_reason
+        return "it is stopping" if self._registry.closed else self._context.unavailable_reason
 
     def problems(self) -> list[str]:
         """Return the problems of clocks and the limits that are reached, as sentences for operators."""

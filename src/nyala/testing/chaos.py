@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nyala.common.errors import NotFound, Unavailable
@@ -70,22 +70,26 @@ def run(words: Sequence[str]) -> int:
 
 
 def _end(program: "subprocess.Popen[bytes]") -> None:
-    """End the program, and its workers with it."""
+    """End the program, and its workers with it; a second signal kills all at once."""
     program.terminate()
     try:
         program.wait(END_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(program.pid, signal.SIGKILL)
+    except BaseException as err:
+        with suppress(ProcessLookupError):  # it has just ended
+            os.killpg(program.pid, signal.SIGKILL)
+        if not isinstance(err, subprocess.TimeoutExpired):
+            raise
 
 
 @contextmanager
 def _exit_at(*signals: signal.Signals) -> Iterator[None]:
-    """Raise SystemExit at each of these signals in the block."""
+    """Raise SystemExit at each of these signals in the block, except those that are ignored, as by nohup."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in signals}
+    heeded = [number for number in signals if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heeded}
     try:
         yield
     finally:

@@ -347,3 +347,27 @@ def test_interrupted_job_ends_with_130_and_says_what_stays(monkeypatch, capsys, 
     assert commands.main([name, "t"], "x", "m:1", lambda: None) == 130
     shown = capsys.readouterr().err
     assert shown == f"nyala: interrupted; {commands.INTERRUPTED_JOBS[name]}\n"
+    assert commands.main([name, "t", "--standby"], "x", "m:1", lambda: None) == 130
+    assert capsys.readouterr().err == f"nyala: interrupted; {commands.STANDBY_GOES_ON}\n"
+
+
+class StoppingSession:
+    """A session that the user interrupts while it stops."""
+
+    def stop(self):
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("error", "status"), [(None, 0), (KeyboardInterrupt, 130)])
+def test_interrupt_while_the_session_stops_changes_no_outcome(monkeypatch, capsys, error, status):
+    def job(*_, **__):
+        if error is not None:
+            raise error
+        return {"rows": 7}
+
+    monkeypatch.setattr(commands, "JOBS", {**commands.JOBS, "checksum": job})
+    monkeypatch.setattr(commands, "parse", lambda *_: {"standby": False})
+    assert commands.main(["checksum", "t"], "x", "m:1", StoppingSession) == status
+    out, err = capsys.readouterr()
+    assert out == ("" if error else '{"rows": 7}\n')
+    assert ("interrupted" in err) == (error is not None)

@@ -159,6 +159,30 @@ def test_address_at_which_another_server_answers_declares_neither_of_them_lost()
     assert names(chosen(plan(found, U[2], "s:3"), ())) == [f"recover-{TABLET}"]
 
 
+def test_address_at_which_another_server_answers_declares_no_unreported_voter_lost():
+    tservers = (
+        TServerFacts(place(1), answers=True),
+        TServerFacts(ServerEndpoint(U[4], "s:2"), answers=True),
+        TServerFacts(ServerEndpoint(U[5], "s:3"), answers=False, starting=True),
+    )
+    found = facts([survivor(1)], tservers=tservers)
+    (recover,) = [s for s in plan(found, "s:2", "s:3") if isinstance(s.action, RecoverTablet)]
+    assert (recover.ready, recover.undeclared) == (False, (U[2], U[3]))
+    (recover,) = [s for s in plan(found, U[2], U[3]) if isinstance(s.action, RecoverTablet)]
+    assert recover.ready
+
+
+@pytest.mark.parametrize("leader", ["s:0", ""])
+def test_address_at_which_another_master_answers_declares_no_master_lost(leader):
+    wrong = MasterFacts(place(4), answers=False, problem="another master, x, answers", other=U[1])
+    found = facts([survivor(n) for n in (1, 2, 3)], leader=leader, masters=(master(0), wrong))
+    (start,) = plan(found, "s:4")[:1]
+    assert start.name == f"start-{U[4]}"
+    assert start.command.endswith(f"nyala doctor --lost {U[4]}")
+    assert any(f"--lost {U[4]}" in t for t in remarks(found, Declared(frozenset({"s:4"}))))
+    assert f"start-{U[4]}" not in names(plan(found, U[4]))
+
+
 def test_empty_name_declares_no_server_of_unknown_address_or_uuid_lost():
     declared = Declared(frozenset({""}))
     assert not declared.is_lost(ServerEndpoint("", "s:2"))

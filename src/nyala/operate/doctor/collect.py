@@ -76,7 +76,7 @@ async def _master(core: ClientCore, uuid: str, address: str) -> MasterFacts:
         return MasterFacts(place, not _silent(answer), problem=answer.message)
     if uuid and answer.uuid != uuid:
         problem = f"another master, {answer.uuid}, answers at its address"
-        return MasterFacts(place, False, problem=problem)
+        return MasterFacts(place, False, problem=problem, other=answer.uuid)
     try:
         found = await list_replicas(core.env, place, [])
     except NyalaError as err:

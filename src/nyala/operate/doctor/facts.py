@@ -15,6 +15,7 @@ class MasterFacts:
         error: the error of its FAILED catalog replica; empty: none.
         catalog: its replica of the catalog; None: it does not answer, does not list it, or has none.
         problem: why it does not answer, or does not list its replica; empty: neither.
+        other: uuid of another master that answers at its address; empty: none.
     """
 
     place: ServerEndpoint
@@ -22,6 +23,7 @@ class MasterFacts:
     error: str = ""
     catalog: Survivor | None = None
     problem: str = ""
+    other: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def remarks(facts: ClusterFacts, declared: Declared) -> list[str]:
         place = server.place
         if server.answers and place.uuid in declared.lost:
             texts.append(f"--lost {place.uuid}: {place.address} answers, so it is not lost")
-        if isinstance(server, TServerFacts) and server.other and place.address in declared.lost:
+        if server.other and place.address in declared.lost:
             texts.append(
                 f"--lost {place.address}: another server, {server.other}, answers there, so the address does "
                 f"not say which one is lost; if it is the one before: --lost {place.uuid}"
@@ -95,7 +95,9 @@ def _without_leader(facts: ClusterFacts, declared: Declared) -> list[RecoverySte
     """Return the steps for masters that have no leader: the operator performs them."""
     left = [m for m in facts.masters if m.catalog is not None and m.catalog.healthy]
     steps = [
-        _start_master(m) for m in facts.masters if not m.answers and not declared.is_lost(m.place)
+        _start_master(m)
+        for m in facts.masters
+        if not m.answers and not declared.is_lost(m.place, m.other)
     ]
     steps += [_wait_for_master(m) for m in facts.masters if m.answers and m.problem]
     if left:
@@ -129,10 +131,11 @@ def _without_leader(facts: ClusterFacts, declared: Declared) -> list[RecoverySte
 
 def _start_master(master: MasterFacts) -> RecoveryStep:
     place = master.place
+    name_of_it = place.uuid if master.other else place.address
     return RecoveryStep(
         f"start-{place.uuid or place.address}",
         f"master {place.address} does not answer{_because(master.problem)}",
-        f"start it with its directory; if its data are lost for good: nyala doctor --lost {place.address}",
+        f"start it with its directory; if its data are lost for good: nyala doctor --lost {name_of_it}",
     )
 
 
@@ -156,7 +159,7 @@ def _of_masters(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     for master in facts.masters:
         if master.answers and not master.error:
             continue
-        if not master.answers and not declared.is_lost(master.place):
+        if not master.answers and not declared.is_lost(master.place, master.other):
             steps.append(_start_master(master))
             continue
         removed += 1
@@ -295,16 +298,27 @@ def _of_tablet(tablet: TabletFacts, facts: ClusterFacts, declared: Declared) -> 
     running = [
         v for v in silent if v.uuid in known and (known[v.uuid].starting or known[v.uuid].alive)
     ]
-    other = {uuid: t.other for uuid, t in known.items() if t.other}
-    undeclared = tuple(
-        v.uuid if v.uuid in other else v.address or v.uuid
-        for v in silent
-        if not declared.is_lost(
-            known[v.uuid].place if v.uuid in known else v, other.get(v.uuid, "")
-        )
-    )
-    step = _without_majority(tablet, undeclared)
+    undeclared = []
+    for voter in silent:
+        place = known[voter.uuid].place if voter.uuid in known else voter
+        other = _other_at(place, facts)
+        if not declared.is_lost(place, other):
+            undeclared.append(voter.uuid if other else voter.address or voter.uuid)
+    step = _without_majority(tablet, tuple(undeclared))
     return replace(step, running=tuple(v.address or v.uuid for v in running))
+
+
+def _other_at(place: ServerEndpoint, facts: ClusterFacts) -> str:
+    """Return the uuid of another tablet server that runs at the address of this one; empty: none.
+
+    A voter that has not reported since a rebuild of the catalog has no facts of its own.
+    """
+    there = (
+        t.other or t.place.uuid
+        for t in facts.tservers
+        if t.place.address == place.address and (t.answers or t.starting or t.other)
+    )
+    return next((uuid for uuid in there if uuid != place.uuid), "")
 
 
 def _voters(tablet: TabletFacts) -> list[ServerEndpoint]:

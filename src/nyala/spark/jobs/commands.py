@@ -9,6 +9,7 @@ import signal
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass
 from typing import Any, NoReturn
 
@@ -41,6 +42,7 @@ JOBS: Mapping[str, Callable[..., Any]] = {
     "restore": restore,
 }
 TIMES = ("at", "other_at")
+STANDBY_GOES_ON = "the next driver goes on: another one that waits, or the same command run again"
 STANDBY = "wait while another driver runs the same job, and take over when that one has ended early"
 FAILED_CHECKS = {"compare": "equal", "verify": "correct"}
 """Field of the result whose False makes the exit status 1."""
@@ -50,14 +52,16 @@ ONLY_READS = "the job only reads: nothing stays"
 INTERRUPTED_JOBS = {
     "import": "its rows took effect all or not at all; with --no-atomic, some may have. Run the command "
     "again, without --create if the table is there, and with another folder for --bad",
-    "export": "the folder has not got its name: run the command again, which removes what this one wrote",
-    "copy": "rows that were copied stay: run the command again, with --existing, or with --follow as it is",
+    "export": "if the folder has its name, it is whole; else run the command again, which removes what this "
+    "one wrote",
+    "copy": "rows that were copied stay: run the command again, with --existing",
     "compare": ONLY_READS,
     "checksum": ONLY_READS,
     "generate": WRITTEN_AGAIN,
     "verify": WRITTEN_AGAIN,
-    "backup": "the folder has the former backups, and the next backup removes what this one wrote",
-    "restore": "no table of the name exists: run the command again, which begins anew",
+    "backup": "the folder has the former backups, and perhaps whole new ones of some tables; the next backup "
+    "removes what is not whole",
+    "restore": "if a table of the name exists, it is whole; else run the command again, which begins anew",
 }
 """Effects that stay of a job that the user interrupts, and the command that completes it."""
 INTERRUPTED = 128 + signal.SIGINT
@@ -176,7 +180,8 @@ def run(name: str, arguments: Mapping[str, Any], session: Callable[[], SparkSess
         else:
             result = _plain(JOBS[name](spark, **given, report=to_standard_error))
     finally:
-        spark.stop()
+        with suppress(KeyboardInterrupt):  # the job has ended
+            spark.stop()
     print(json.dumps(result), flush=True)
     return not isinstance(result, dict) or bool(result.get(FAILED_CHECKS.get(name, ""), True))
 
@@ -208,7 +213,8 @@ def main(
     try:
         return 0 if run(words[0], parse(words[0], words[1:], program, masters), session) else 1
     except KeyboardInterrupt:
-        print(f"nyala: interrupted; {INTERRUPTED_JOBS[words[0]]}", file=sys.stderr)
+        what = STANDBY_GOES_ON if "--standby" in words else INTERRUPTED_JOBS[words[0]]
+        print(f"nyala: interrupted; {what}", file=sys.stderr)
         return INTERRUPTED
     except NyalaError as err:
         print(f"nyala: {err}", file=sys.stderr)

@@ -35,6 +35,16 @@ async def test_followers_are_passive_while_leader_lives(fleet):
     )
 
 
+@scenario(servers=1)
+async def test_host_that_stops_says_so_until_its_files_are_closed(fleet):
+    host = fleet.host(0)
+    assert host.unavailable_reason == ""
+    closed = fleet.spawn(0, host.close())
+    await fleet.until(lambda: host.unavailable_reason or closed, "it is being closed")
+    assert host.unavailable_reason == "it is stopping"
+    await fleet.until(lambda: closed, "its files are closed")
+
+
 @pytest.mark.row("S4.35", "S4.36")
 @scenario(servers=4)
 async def test_configuration_in_log_overrides_given_configuration(fleet):
