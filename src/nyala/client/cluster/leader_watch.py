@@ -20,7 +20,9 @@ SILENT_MS = 500
 An election takes half a second to a second.
 """
 AGAIN_MS = 200
-"""Pause before they are asked again, in milliseconds."""
+"""Pause before they are asked again, in milliseconds; each is half as long again as the one before."""
+LONGEST_AGAIN_MS = 2_000
+"""Longest such pause, in milliseconds: a server that is slow, and leads, causes few questions."""
 
 
 class LedElsewhere(OutcomeUnknown):
@@ -81,6 +83,7 @@ class LeaderWatch:
 
     async def _look(self, task: "asyncio.Task[object]", address: str) -> None:
         """End the try once another replica leads."""
+        pause_ms = AGAIN_MS
         while True:
             with suppress(Retryable, Rejected):  # a try learns what became of the tablet
                 await self._look_again()
@@ -88,4 +91,5 @@ class LeaderWatch:
                 self._moved = True
                 task.cancel()
                 return
-            await self._env.tasks.sleep_ms(AGAIN_MS)
+            await self._env.tasks.sleep_ms(pause_ms)
+            pause_ms = min(pause_ms * 3 // 2, LONGEST_AGAIN_MS)
