@@ -159,20 +159,15 @@ class TabletMetrics:
         """
         rows: list[tuple[int, float, tuple[str, ...]]] = []
         for t in self._figures():
-            flush, merge = t.flush_score, t.compaction_score
-            if t.work.running:
-                score, own = (
-                    (flush, "flush") if t.work.running == "flush" else (merge, "compaction")
-                )
-                rows.append(
-                    (0, 0.0, _operation(t, own, f"{t.work.running_us / 1e6:.1f}", score, 0))
-                )
-            if flush and t.work.running != "flush":
-                rows.append((1, -flush, _operation(t, "flush", "", flush, 0)))
-            if merge and t.work.running != "compaction":
-                passed = self._compactions.waited.get(t.tablet, 0)
-                what = _operation(t, "compaction", "", merge, passed)
-                rows.append((2, -merge * (1 + passed), what))
+            passed_over = self._compactions.waited.get(t.tablet, 0)
+            kinds = (("flush", t.flush_score, 0), ("compaction", t.compaction_score, passed_over))
+            for place, (kind, score, passed) in enumerate(kinds, start=1):
+                if t.work.running == kind:
+                    running_s = f"{t.work.running_us / 1e6:.1f}"
+                    rows.append((0, 0.0, _operation(t, kind, running_s, score, 0)))
+                elif score:
+                    what = _operation(t, kind, "", score, passed)
+                    rows.append((place, -score * (1 + passed), what))
         return Listing("maintenance", OPERATION, [row for *_, row in sorted(rows)])
 
     def _families(self) -> Iterator[Family]:

@@ -20,9 +20,9 @@ SILENT_MS = 500
 An election takes half a second to a second.
 """
 AGAIN_MS = 200
-"""Pause before they are asked again, in milliseconds; each is half as long again as the one before."""
+"""Pause before they are asked again, in milliseconds; each operation prolongs its own by a half."""
 LONGEST_AGAIN_MS = 2_000
-"""Longest such pause, in milliseconds: a server that is slow, and leads, causes few questions."""
+"""Longest pause of an operation, in milliseconds: a server that is slow, and leads, causes few questions."""
 
 
 class LedElsewhere(OutcomeUnknown):
