@@ -115,13 +115,19 @@ class StreamClient:
 
         async def connect(take: Callable[[StreamFrame | None], None]) -> StreamEnd:
             limit = self._limits.message_bytes
-            end = await self._connect(address, method, lambda: RequestStreamEnd(limit, take))
-            self._open[end] = None
+            end = await self._connect(
+                address, method, lambda: RequestStreamEnd(limit, take, self._remove)
+            )
+            if end.failure is None:  # else it was lost before this task ran again
+                self._open[end] = None
             return end
 
         return RequestStreamClient(
             address, method, on_response, connect, lambda: self._forget(address)
         )
+
+    def _remove(self, end: StreamEnd) -> None:
+        self._open.pop(end, None)
 
     def _plain_end(self) -> StreamEnd:
         return StreamEnd(self._limits.message_bytes, self._slabs, self._share)
