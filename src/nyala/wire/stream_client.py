@@ -180,6 +180,9 @@ class StreamClient:
         host, _ = addresses.parse(address)
         timeout_ms = self._limits.connect_timeout_ms
         end = await dial(make, host, found.port, timeout_ms, self._credentials)
+        if self._closed:  # while the connection was being made
+            end.fail(_closed(address))
+            raise _closed(address)
         end.write(StreamFrameKind.OPEN, open_message(found.ticket, method.path))
         return end
 
