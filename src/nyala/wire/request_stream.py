@@ -23,11 +23,17 @@ class RequestStreamEnd(StreamEnd):
     Args:
         max_bytes: largest frame accepted.
         take: called with each frame, and with None at the end.
+        lost: called with this end when its connection is closed.
     """
 
-    def __init__(self, max_bytes: int, take: Callable[[StreamFrame | None], None]) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        take: Callable[[StreamFrame | None], None],
+        lost: Callable[[StreamEnd], None],
+    ) -> None:
         super().__init__(max_bytes, Slabs())  # its answers have no bodies
-        self._take = take
+        self._take, self._lost = take, lost
 
     def on_frame(self, frame: StreamFrame) -> None:
         """Pass the frame to `take`."""
@@ -36,6 +42,7 @@ class RequestStreamEnd(StreamEnd):
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the end of the stream."""
         super().connection_lost(exc)
+        self._lost(self)
         self._take(None)
 
 

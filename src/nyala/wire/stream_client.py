@@ -115,13 +115,19 @@ class StreamClient:
 
         async def connect(take: Callable[[StreamFrame | None], None]) -> StreamEnd:
             limit = self._limits.message_bytes
-            end = await self._connect(address, method, lambda: RequestStreamEnd(limit, take))
-            self._open[end] = None
+            end = await self._connect(
+                address, method, lambda: RequestStreamEnd(limit, take, self._remove)
+            )
+            if end.failure is None:  # else it was lost before this task ran again
+                self._open[end] = None
             return end
 
         return RequestStreamClient(
             address, method, on_response, connect, lambda: self._forget(address)
         )
+
+    def _remove(self, end: StreamEnd) -> None:
+        self._open.pop(end, None)
 
     def _plain_end(self) -> StreamEnd:
         return StreamEnd(self._limits.message_bytes, self._slabs, self._share)
@@ -174,6 +180,9 @@ class StreamClient:
         host, _ = addresses.parse(address)
         timeout_ms = self._limits.connect_timeout_ms
         end = await dial(make, host, found.port, timeout_ms, self._credentials)
+        if self._closed:  # while the connection was being made
+            end.fail(_closed(address))
+            raise _closed(address)
         end.write(StreamFrameKind.OPEN, open_message(found.ticket, method.path))
         return end
 

@@ -114,6 +114,28 @@ def test_connection_of_a_stream_that_was_left_or_refused_is_not_used_again(ports
     uvloop.run(scenario())
 
 
+def test_connection_that_is_made_while_its_client_closes_takes_no_stream(ports, monkeypatch):
+    async def scenario():
+        answers, connected, closed = [], asyncio.Event(), asyncio.Event()
+
+        async def dial(*args):
+            end = await connection.dial(*args)
+            connected.set()
+            await closed.wait()
+            return end
+
+        async with ports() as made:
+            monkeypatch.setattr(stream_client, "dial", dial)
+            made.client.request_stream(ADDRESS, methods.CALL, answers.append)
+            await connected.wait()
+            await made.client.close()
+            closed.set()
+            await eventually(lambda: answers, "the stream has ended")
+            assert "was closed by this side" in str(answers[0])
+
+    uvloop.run(scenario())
+
+
 def test_revoked_holder_of_an_open_connection_opens_no_stream(ports):
     async def scenario():
         own, reader = secured()

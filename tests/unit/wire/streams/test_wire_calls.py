@@ -1,6 +1,7 @@
 """Unary calls over the stream port: answers, errors, limits, and servers that end."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -26,6 +27,7 @@ from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import journal_pb2 as pb
 from nyala.wire.proto import nyala_pb2, reads_pb2
+from nyala.wire.request_stream import RequestStreamEnd
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
 from nyala.wire.streams.calls import CallServer
@@ -175,6 +177,23 @@ def test_call_to_server_that_ends_may_have_arrived_and_to_absent_one_was_not_sen
                 await read(rpc, address, "2")
             assert not may_have_arrived(absent.value)
 
+    uvloop.run(scenario())
+
+
+def test_streams_of_calls_whose_servers_have_ended_take_no_memory():
+    def remaining() -> int:
+        gc.collect()
+        return sum(isinstance(found, RequestStreamEnd) for found in gc.get_objects())
+
+    async def scenario() -> None:
+        address = "127.0.0.1:0"
+        async with connected() as rpc:
+            for number in range(5):
+                async with served(Reads(), address) as address:
+                    assert await read(rpc, address, str(number)) == number
+            await eventually(lambda: remaining() <= before + 1, "at most the last one remains")
+
+    before = remaining()
     uvloop.run(scenario())
 
 
