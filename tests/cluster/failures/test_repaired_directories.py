@@ -154,8 +154,12 @@ def test_server_with_ceiling_of_wrong_clock_is_refused_until_ceiling_is_lowered(
         lambda: problems(cluster, "all that", "sends is refused", "10.0 years"),
         "the other servers report the replica",
     )
-    own = problems(cluster, cluster.address(wrong), "this server's hybrid clock is 10.0 years")
-    assert own, ksck(cluster).problems
+    assert wait_until(
+        lambda: problems(
+            cluster, cluster.address(wrong), "this server's hybrid clock is 10.0 years"
+        ),
+        "the server itself reports its clock",
+    )
     with cluster.connect() as client:
         client.table("clocked").upsert([ROWS[0] | {"v": "meanwhile"}]).raise_for_errors()
     status, _, stderr = nyala("fs", "lower_clock", "--dir", directory)
