@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import NotFound, NyalaError
-from nyala.common.ids import OpId
+from nyala.common.ids import OpId, ServerUuid
 from nyala.env.env import Env
 from nyala.raft.membership import Configuration
 from nyala.raft.quorum import majority
@@ -145,6 +145,27 @@ def by_tablet(answers: Iterable[dict[str, Survivor] | None]) -> dict[str, list[S
 
 def _fitness(one: Survivor) -> tuple[bool, OpId, int, str]:
     return (one.healthy, one.last, one.commit, one.place.uuid)
+
+
+def lender(target: Survivor, found: Iterable[Survivor]) -> Survivor | None:
+    """Return the witness from which a replica fetches the end of its log; None: no witness has a newer one.
+
+    A witness never leads, and refuses its vote to an older log, so the replica fetches the missing entries
+    before it leads (`raft/witness.py`).
+
+    Args:
+        target: the replica that is to lead.
+        found: replicas that answer.
+    """
+    witnesses = [
+        s
+        for s in found
+        if s.healthy
+        and s.last > target.last
+        and s.place.uuid in target.active.voters
+        and not s.active.may_lead(ServerUuid(s.place.uuid))
+    ]
+    return max(witnesses, key=lambda s: s.last, default=None)
 
 
 def highest_known(healthy: Iterable[Survivor]) -> int:

@@ -6,6 +6,7 @@ It keeps nothing between two runs: a step that was performed is not in the plan 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from nyala.common.ids import ServerUuid
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
 from nyala.operate.doctor.steps import (
     AddMaster,
@@ -357,7 +358,12 @@ def _without_majority(tablet: TabletFacts, undeclared: tuple[str, ...]) -> Recov
 def _target(found: Sequence[Survivor]) -> Survivor | None:
     """Return the most up-to-date replica that may lead: a voter with data. None: there is none."""
     return next(
-        (s for s in found if s.healthy and s.table and s.place.uuid in s.committed.voters), None
+        (
+            s
+            for s in found
+            if s.healthy and s.table and s.committed.may_lead(ServerUuid(s.place.uuid))
+        ),
+        None,
     )
 
 
