@@ -17,6 +17,7 @@ from nyala.operate.survivors import (
     by_tablet,
     has_majority,
     list_replicas,
+    list_server,
 )
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -78,10 +79,12 @@ async def _master(core: ClientCore, uuid: str, address: str) -> MasterFacts:
         problem = f"another master, {answer.uuid}, answers at its address"
         return MasterFacts(place, False, problem=problem, other=answer.uuid)
     try:
-        found = await list_replicas(core.env, place, [])
+        found = await list_server(core.env, place, [])
     except NyalaError as err:
         return MasterFacts(place, True, answer.error, problem=err.message)
-    return MasterFacts(place, True, answer.error, found.get(SYS_CATALOG))
+    return MasterFacts(
+        place, True, answer.error, found.replicas.get(SYS_CATALOG), reports=found.problems
+    )
 
 
 async def _tserver(
@@ -97,12 +100,16 @@ async def _tserver(
         problem = f"another server, {info.uuid}, answers at its address"
         return TServerFacts(place, False, False, alive, problem, info.uuid), {}
     try:
-        listing = await list_replicas(core.env, place, [])
+        listing = await list_server(core.env, place, [])
     except NyalaError as err:
         return TServerFacts(place, False, True, alive, err.message), {}
-    failed = tuple((tablet, s.error) for tablet, s in listing.items() if s.state == "FAILED")
-    masters = tuple(info.master_addresses)
-    return TServerFacts(place, True, alive=alive, masters=masters, failed=failed), listing
+    found = listing.replicas
+    failed = tuple((tablet, s.error) for tablet, s in found.items() if s.state == "FAILED")
+    facts = TServerFacts(
+        place, True, alive=alive, masters=tuple(info.master_addresses), failed=failed,
+        reports=listing.problems,
+    )  # fmt: skip
+    return facts, found
 
 
 async def _listed_again(

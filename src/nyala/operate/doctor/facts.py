@@ -16,6 +16,7 @@ class MasterFacts:
         catalog: its replica of the catalog; None: it does not answer, does not list it, or has none.
         problem: why it does not answer, or does not list its replica; empty: neither.
         other: uuid of another master that answers at its address; empty: none.
+        reports: problems that it reports of itself, with what to do about each.
     """
 
     place: ServerEndpoint
@@ -24,6 +25,7 @@ class MasterFacts:
     catalog: Survivor | None = None
     problem: str = ""
     other: str = ""
+    reports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class TServerFacts:
         other: uuid of another server that answers at its address; empty: none.
         masters: addresses of the masters to which it reports.
         failed: replicas of it that are FAILED: tablet and error.
+        reports: as of a master.
     """
 
     place: ServerEndpoint
@@ -49,6 +52,7 @@ class TServerFacts:
     other: str = ""
     masters: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    reports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ def _of_masters(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     removed = 0
     for master in facts.masters:
         if master.answers and not master.error:
+            steps += _of_reports(f"master {master.place.address}", master.place, master.reports)
             continue
         if not master.answers and not declared.is_lost(master.place, master.other):
             steps.append(_start_master(master))
@@ -234,13 +235,24 @@ def _of_tserver(
             f"{', '.join(server.masters) or 'none'}",
             "check the network from it to the masters, and its --master-addresses",
         )
+    yield from _of_reports(name, place, server.reports)
     if server.failed:
         tablet, error = server.failed[0]
         yield RecoveryStep(
             f"check-{place.uuid}",
             f"{len(server.failed)} replicas on {name} are FAILED, for instance that of {tablet}: {error}",
-            f"check its disk (nyala remote_replica check {place.address}); the masters replace replicas "
-            "whose group has a majority by copies",
+            f"check its disk (nyala remote_replica check {place.address}); the masters replace a replica "
+            "whose group has a majority: on another tablet server, or here after member_failed_after_ms",
+        )
+
+
+def _of_reports(name: str, place: ServerEndpoint, reports: Sequence[str]) -> Iterable[RecoveryStep]:
+    """Yield a step for what a server reports of itself, for instance of its disk or its clock."""
+    if reports:
+        yield RecoveryStep(
+            f"mend-{place.uuid}",
+            f"{name} reports: {'; and '.join(reports)}",
+            "do what the report says, on its machine; nyala cluster ksck shows when it is over",
         )
 
 
