@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import Forbidden, NotFound, Unavailable
+from nyala.env.clock import SystemClock
 from nyala.operate import unsafe_config
 from nyala.operate.doctor.collect import collect
 from nyala.operate.doctor.plan import Declared, make_plan
@@ -158,6 +159,23 @@ def test_problem_that_a_server_reports_of_itself_is_a_step_for_the_operator():
     found = steps[f"mend-{U['s:2']}"].finding
     assert found == f"tablet server {U['s:2']} at s:2 reports: {clock}; and {full}"
     assert not any(s.ready for s in steps.values())
+
+
+def test_masters_of_which_none_answers_are_those_that_were_named():
+    """The plan says that there may be more masters: those that were not named."""
+
+    async def none():
+        raise Unavailable("no leader master")
+
+    async def silent(address, *_, **__):
+        raise Unavailable(f"{address} is down")
+
+    cluster: Any = healthy()
+    cluster.servers, cluster.call = none, silent
+    cluster.masters.known, cluster.env.clock = ["m:1", "m:2"], SystemClock()
+    steps = plan_of(cluster)
+    assert [s.name for s in steps] == ["start-m:1", "start-m:2"]
+    assert all("if the cluster has more masters, name them, too" in s.finding for s in steps)
 
 
 def test_longer_log_of_a_member_that_may_not_lead_does_not_prevent_a_recovery():

@@ -23,6 +23,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_MS = 3_000
+NONE_ANSWERS = "nor does any other that was named; if the cluster has more masters, name them, too"
 PAGE = 2_000
 """Number of catalog records in one answer of the leader master."""
 
@@ -65,7 +66,10 @@ async def _known_masters(core: ClientCore) -> tuple[MasterFacts, ...]:
     try:
         await directory.learn()
     except NyalaError:
-        return tuple(MasterFacts(ServerEndpoint("", a), answers=False) for a in core.masters.known)
+        return tuple(
+            MasterFacts(ServerEndpoint("", a), answers=False, problem=NONE_ANSWERS)
+            for a in core.masters.known
+        )
     known = [(s.uuid, s.address) for s in directory.servers.values()]
     return tuple(await asyncio.gather(*(_master(core, *one) for one in known)))
 
