@@ -202,10 +202,12 @@ async def check_tservers(
     found: dict[str, dict[str, pb.TabletStatus]] = {}
     for server, answer, copying in zip(tservers, answers, copies, strict=True):
         if isinstance(answer, NyalaError):
-            health.problems.append(
-                f"tablet server {server.address} is unreachable: {answer.message}"
-            )
-            health.tservers.append((server.uuid, server.address, "", 0, "UNREACHABLE"))
+            state = "DECOMMISSIONED" if is_retired(server) else "UNREACHABLE"
+            if state == "UNREACHABLE":
+                health.problems.append(
+                    f"tablet server {server.address} is unreachable: {answer.message}"
+                )
+            health.tservers.append((server.uuid, server.address, "", 0, state))
             continue
         unanswered = _stream_port_problems(copying)
         under_way = {} if isinstance(copying, NyalaError) else _copies(copying)
@@ -223,6 +225,11 @@ async def check_tservers(
             (server.uuid, server.address, server.version, len(answer.tablets), state)
         )
     return found
+
+
+def is_retired(server: pb.ServerEntry) -> bool:
+    """Return whether a tablet server was decommissioned, and stopped when all replicas had been moved."""
+    return server.decommission and not server.alive and not server.replicas
 
 
 def _stream_port_problems(copying: pb.CopyStatusResponse | NyalaError) -> list[str]:

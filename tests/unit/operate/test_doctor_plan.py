@@ -371,6 +371,15 @@ def test_catalog_is_not_rebuilt_while_a_master_that_answers_may_have_it():
     assert names(steps) == [f"wait-{U[0]}"], "its log may be longer than that of the other one"
 
 
+def test_decommissioned_server_that_was_stopped_is_started_only_for_a_tablet_that_needs_it():
+    dead = TServerFacts(place(4), answers=False, alive=False, retired=True)
+    running = tuple(TServerFacts(place(n), answers=True) for n in (1, 2, 3))
+    assert plan(facts(HEALTHY, tservers=(*running, dead))) == []
+    alone = plan(facts([survivor(1)], tservers=(running[0], replace(dead, place=place(2)))))
+    assert f"start-{U[2]}" in names(alone)
+    assert "new-tserver" in names(plan(facts(HEALTHY, tservers=(*running[:2], dead))))
+
+
 def test_tablet_server_that_reports_nothing_is_found():
     tservers = (
         TServerFacts(place(1), answers=True, alive=False, masters=("other:1",)),

@@ -10,6 +10,7 @@ from nyala.common.errors import NotFound, NyalaError, TimedOut, Unavailable
 from nyala.common.ids import SYS_CATALOG
 from nyala.machines import registry
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
+from nyala.operate.ksck import is_retired
 from nyala.operate.master_group import MasterDirectory
 from nyala.operate.survivors import (
     ServerEndpoint,
@@ -98,8 +99,8 @@ async def _tserver(
     place, alive = ServerEndpoint(server.uuid, server.address), server.alive
     info = await _ask(core, server.address, methods.SERVER_INFO, pb.ServerInfoRequest())
     if isinstance(info, NyalaError):
-        starting = not _silent(info)
-        return TServerFacts(place, False, starting, alive, info.message), {}
+        starting, retired = not _silent(info), is_retired(server)
+        return TServerFacts(place, False, starting, alive, info.message, retired=retired), {}
     if info.uuid != server.uuid:
         problem = f"another server, {info.uuid}, answers at its address"
         return TServerFacts(place, False, False, alive, problem, info.uuid), {}

@@ -42,6 +42,7 @@ class TServerFacts:
         masters: addresses of the masters to which it reports.
         failed: replicas of it that are FAILED: tablet and error.
         reports: as of a master.
+        retired: see `ksck.is_retired`.
     """
 
     place: ServerEndpoint
@@ -53,6 +54,7 @@ class TServerFacts:
     masters: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
     reports: tuple[str, ...] = ()
+    retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,8 @@ def _of_tserver(
             any(v.uuid == place.uuid for v in _voters(t)) and not has_majority(t.found)
             for t in facts.tablets
         )
-        if without or not server.other:  # a new server has replaced it, and no tablet needs it
+        # If no tablet needs it: a new server has replaced it, or it was decommissioned.
+        if without or not (server.other or server.retired):
             yield _start_tserver(server, name, without)
     if server.answers and not server.alive:
         yield RecoveryStep(
@@ -281,7 +282,8 @@ def _more_tservers(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep
     """Return the step for too few tablet servers; one that may return is started, not replaced."""
     answer = sum(t.answers for t in facts.tservers)
     return_too = sum(
-        not t.answers and not t.other and (t.starting or t.alive or not declared.is_lost(t.place))
+        not (t.answers or t.other or t.retired)
+        and (t.starting or t.alive or not declared.is_lost(t.place))
         for t in facts.tservers
     )
     if answer + return_too >= facts.wanted:

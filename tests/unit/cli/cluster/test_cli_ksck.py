@@ -198,6 +198,25 @@ def test_server_whose_stream_port_does_not_answer_is_unhealthy():
     assert "no connection to a:2" in problem
 
 
+def test_decommissioned_server_that_was_stopped_is_no_problem():
+    """It was stopped with no replica left, while it had one, and before it counts as dead."""
+
+    def silent(address: str) -> pb.ListTabletsResponse:
+        raise Unavailable(f"{address} is down")
+
+    entries = [
+        pb.ServerEntry(uuid="a", address="a:1", decommission=True),
+        pb.ServerEntry(uuid="b", address="b:1", decommission=True, replicas=1),
+        pb.ServerEntry(uuid="c", address="c:1", decommission=True, alive=True),
+    ]
+    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers(silent)))
+    asked: Any = core
+    asyncio.run(check_tservers(asked, entries, health))
+    states = [state for *_, state in health.tservers]
+    assert states == ["DECOMMISSIONED", "UNREACHABLE", "UNREACHABLE"]
+    assert [p.split()[2] for p in health.problems] == ["b:1", "c:1"]
+
+
 def test_servers_of_different_releases_are_named():
     health, _ = checked(Servers(lambda _: listing()), "abc")
     health.masters = [("m", "m:1", "0.3.0", "LEADER"), ("n", "n:1", "", "UNREACHABLE")]
