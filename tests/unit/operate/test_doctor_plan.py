@@ -8,9 +8,15 @@ from typer.testing import CliRunner
 from nyala.cli.main import app
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import OpId, ServerUuid
-from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
+from nyala.operate.doctor.facts import (
+    ClusterFacts,
+    Declared,
+    MasterFacts,
+    TabletFacts,
+    TServerFacts,
+)
 from nyala.operate.doctor.perform import chosen, require_same
-from nyala.operate.doctor.plan import Declared, make_plan, remarks
+from nyala.operate.doctor.plan import make_plan, remarks
 from nyala.operate.doctor.steps import DeleteOrphan, RecoverTablet, RemoveMaster, ReplaceLostTablet
 from nyala.operate.survivors import ServerEndpoint, Survivor
 from nyala.raft.membership import Configuration, Member

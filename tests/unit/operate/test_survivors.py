@@ -10,7 +10,8 @@ from nyala.common.errors import Forbidden, NotFound, Unavailable
 from nyala.env.clock import SystemClock
 from nyala.operate import unsafe_config
 from nyala.operate.doctor.collect import collect
-from nyala.operate.doctor.plan import Declared, make_plan
+from nyala.operate.doctor.facts import Declared
+from nyala.operate.doctor.plan import make_plan
 from nyala.operate.survivors import ServerEndpoint, of_tablets
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb

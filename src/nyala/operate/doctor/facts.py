@@ -1,4 +1,4 @@
-"""Facts about a cluster from which the plan of a recovery is made. Values only."""
+"""Facts about a cluster, and statements of its operator: what a plan of recovery is made of. Values only."""
 
 from dataclasses import dataclass
 
@@ -100,3 +100,27 @@ class ClusterFacts:
     tablets: tuple[TabletFacts, ...] = ()
     orphans: tuple[tuple[str, Survivor], ...] = ()
     wanted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Statements of the operator.
+
+    Attributes:
+        lost: uuids or addresses of servers whose data are lost for good.
+        new_masters: addresses of new masters, which run.
+    """
+
+    lost: frozenset[str] = frozenset()
+    new_masters: tuple[str, ...] = ()
+
+    def is_lost(self, place: ServerEndpoint, other: str = "") -> bool:
+        """Return whether a server was declared lost.
+
+        Args:
+            place: uuid and address of the server; one of them is empty if it is not known.
+            other: uuid of another server that answers at its address, which then names neither of the two;
+                empty: none.
+        """
+        by_address = place.address and not other and place.address in self.lost
+        return bool(by_address or (place.uuid and place.uuid in self.lost))
