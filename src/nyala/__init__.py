@@ -5,7 +5,7 @@
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _CLIENT = (
     "connect", "Client", "Table", "Scan", "ScanToken", "ChangeFeed", "ChangeBatch",

@@ -44,7 +44,7 @@ def ksck(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Check the cluster; exit status 0 and OK, or 1 and a message for every problem."""
-    from nyala.operate.ksck import HELD, QUOTAS, check
+    from nyala.operate.ksck import HELD, MASTER, QUOTAS, TSERVER, check
     from nyala.operate.ksck_checksum import COLUMNS, as_dicts, compare
     from nyala.operate.run import connected
 
@@ -60,13 +60,8 @@ def ksck(
         shown = health.as_dict() | ({"checksums": as_dicts(sums)} if checksum else {})
         print_json(shown)
     else:
-        show(("uuid", "address", "state"), health.masters, format, "Master Summary")
-        show(
-            ("uuid", "address", "replicas", "state"),
-            health.tservers,
-            format,
-            "Tablet Server Summary",
-        )
+        show(MASTER, health.masters, format, "Master Summary")
+        show(TSERVER, health.tservers, format, "Tablet Server Summary")
         show(
             ("table", "replicas", "tablets", "healthy", "problems"),
             health.tables,

@@ -20,6 +20,8 @@ details)`, which is what is sent (`wire/status.py`).
 from collections.abc import Mapping
 from typing import ClassVar
 
+from nyala.common.version import VERSION
+
 
 class NyalaError(Exception):
     """Base of every error that nyala raises on purpose.
@@ -264,11 +266,27 @@ class BadChecksum(Corrupt):
 
 
 class BadVersion(Corrupt):
-    """A format or message of an unknown version."""
+    """A format or message of an unknown version; it is not damaged."""
+
+    code = "BAD_VERSION"
 
 
 class LogGap(Corrupt):
     """Required entries are missing from the log."""
+
+
+def newer_version(what: str, version: int, known: int) -> BadVersion:
+    """Return the error of bytes that a newer build has written.
+
+    Args:
+        what: name of a file, or kind of a record, as the subject of a sentence.
+        version: its format version.
+        known: newest format version that this build reads.
+    """
+    return BadVersion(
+        f"{what} has format version {version}, and this build, nyala {VERSION}, reads up to version {known}: "
+        "a newer build wrote it. It is not damaged: start this server with that build, or a newer one"
+    )
 
 
 NOT_SENT: Mapping[str, str] = {"sent": "no"}

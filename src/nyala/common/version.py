@@ -1,6 +1,6 @@
 """Version of the release, and of the protocol that servers send in their registration."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """Release version, as in pyproject.toml."""
 PROTOCOL_VERSION = 2
 """Protocol version, incremented when the meaning of messages changes; used once all servers support it."""

@@ -4,6 +4,7 @@ Rules: the only module that packs or unpacks `instance` (docs/internals/master.m
 Blocking calls, made once at start, before any other access to the directory.
 """
 
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,13 +12,25 @@ from dataclasses import dataclass, replace
 import google_crc32c
 import msgspec
 
-from nyala.common.errors import BadChecksum, BadVersion, Corrupt, Forbidden, InvalidArgument
+from nyala.common.errors import (
+    BadChecksum,
+    BadVersion,
+    Corrupt,
+    Forbidden,
+    InvalidArgument,
+    newer_version,
+)
 from nyala.common.ids import ServerUuid
 from nyala.env.clock import random_id
 from nyala.env.files import UNFINISHED, Files
 
+log = logging.getLogger(__name__)
+
 MAGIC = b"NYALINST"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version of everything in a data directory, incremented when a build writes what earlier ones cannot read. A
+server that starts writes it here first, so that an earlier build refuses the whole directory (S0.87)."""
+OLDEST_FORMAT = 1
 FILE_NAME = "instance"
 LOCK_NAME = "lock"
 _HEADER_BYTES = len(MAGIC) + 4 + 4
@@ -51,7 +64,7 @@ class Instance:
 def open_instance(files: Files, directory: str, role: str, rng: random.Random) -> Instance:
     """Lock a data directory and return its instance; format it when it is empty.
 
-    Durable on return. The lock lasts for the life of this process.
+    Durable on return. The lock lasts for the life of this process. An earlier format is raised to this one.
 
     Args:
         files: the file system.
@@ -72,13 +85,20 @@ def open_instance(files: Files, directory: str, role: str, rng: random.Random) -
         )
     path = f"{directory}/{FILE_NAME}"
     if files.exists(path):
-        found = decode(files.read(path), path)
+        raw = files.read(path)
+        found = decode(raw, path)
         files.sync_dir(directory)  # else a power failure could undo it after it was read
         if found.role != role:
             raise InvalidArgument(
                 f"the data directory {directory} belongs to a {found.role} ({found.uuid}), and this "
                 f"process is a {role}; give it a directory of its own"
             )
+        if (version := _version_of(raw)) < FORMAT_VERSION:
+            files.write_atomic(path, encode(found))
+            log.info(
+                "%s is upgraded from format %d to %d: earlier builds refuse it from now on",
+                directory, version, FORMAT_VERSION,
+            )  # fmt: skip
         return found
     others = [n for n in files.list(directory) if n not in (LOCK_NAME, FILE_NAME + UNFINISHED)]
     if others:
@@ -179,6 +199,10 @@ def encode(instance: Instance) -> bytes:
     return head + body + crc.to_bytes(_CRC_BYTES, "little")
 
 
+def _version_of(raw: bytes) -> int:
+    return int.from_bytes(raw[8:12], "little")
+
+
 def decode(raw: bytes, path: str) -> Instance:
     """Read the bytes of an instance file.
 
@@ -189,9 +213,9 @@ def decode(raw: bytes, path: str) -> Instance:
     """
     if len(raw) < _HEADER_BYTES + _CRC_BYTES or not raw.startswith(MAGIC):
         raise BadVersion(f"{path} is not an instance file of nyala")
-    version = int.from_bytes(raw[8:12], "little")
-    if version != FORMAT_VERSION:
-        raise BadVersion(f"{path} has format version {version}; this build knows {FORMAT_VERSION}")
+    version = _version_of(raw)
+    if not OLDEST_FORMAT <= version <= FORMAT_VERSION:
+        raise newer_version(f"{path}, and with it this data directory,", version, FORMAT_VERSION)
     length = int.from_bytes(raw[12:16], "little")
     end = _HEADER_BYTES + length
     crc = int.from_bytes(raw[end : end + _CRC_BYTES], "little")

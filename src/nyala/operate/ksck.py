@@ -5,6 +5,7 @@ Read-only. The state of each replica is read from its server, not from the maste
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,10 @@ NEAR_PERCENT = 90
 """Part of its quota from which a table is listed, in percent."""
 QUOTAS = ("table", "bytes", "quota", "percent", "state")
 """Columns of `ClusterHealth.quotas`."""
+MASTER = ("uuid", "address", "version", "state")
+"""Columns of `ClusterHealth.masters`."""
+TSERVER = ("uuid", "address", "version", "replicas", "state")
+"""Columns of `ClusterHealth.tservers`."""
 _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "behind")
 
 
@@ -40,8 +45,8 @@ class ClusterHealth:
     A table at or near its quota is listed in `quotas`, and is no problem of the cluster.
     """
 
-    masters: list[tuple[str, str, str]] = field(default_factory=list)
-    tservers: list[tuple[str, str, int, str]] = field(default_factory=list)
+    masters: list[tuple[str, str, str, str]] = field(default_factory=list)
+    tservers: list[tuple[str, str, str, int, str]] = field(default_factory=list)
     tables: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     replicas: list[tuple[str, str, str, str, str, int, int, int]] = field(default_factory=list)
     holds: list[tuple[str, str, int, int, int, int]] = field(default_factory=list)
@@ -52,13 +57,8 @@ class ClusterHealth:
         """Return it for JSON."""
         return {
             "healthy": not self.problems,
-            "masters": [
-                dict(zip(("uuid", "address", "state"), m, strict=True)) for m in self.masters
-            ],
-            "tservers": [
-                dict(zip(("uuid", "address", "replicas", "state"), t, strict=True))
-                for t in self.tservers
-            ],
+            "masters": [dict(zip(MASTER, m, strict=True)) for m in self.masters],
+            "tservers": [dict(zip(TSERVER, t, strict=True)) for t in self.tservers],
             "tables": [
                 dict(zip(("table", "replicas", "tablets", "healthy", "problems"), t, strict=True))
                 for t in self.tables
@@ -87,11 +87,33 @@ async def check(core: ClientCore) -> ClusterHealth:
     tservers = [s for s in listed.servers if s.role == "tserver"]
     await check_masters(core, masters, health)
     replicas = await check_tservers(core, tservers, health)
+    health.problems += version_problems([*health.masters, *health.tservers])
     tables = await core.tables(all_kinds=True)
     health.quotas = quota_rows(tables)
     for table in tables:
         await _check_table(core, table, replicas, health)
     return health
+
+
+def version_problems(servers: Sequence[tuple[str, str, str, *tuple[object, ...]]]) -> list[str]:
+    """Return the problem of servers of different releases, which are only meant to run during an upgrade.
+
+    Args:
+        servers: uuid, address and version of each; one without a version does not answer.
+    """
+    by_version: dict[str, list[str]] = {}
+    for _, address, version, *_ in servers:
+        if version:
+            by_version.setdefault(version, []).append(address)
+    if len(by_version) < 2:
+        return []
+    named = "; ".join(
+        f"nyala {v} at {', '.join(sorted(by_version[v]))}" for v in sorted(by_version)
+    )
+    return [
+        f"the servers are of different releases: {named}. Stop all servers, install the newest release on "
+        "each machine, and start them (docs/operate/upgrade.md)"
+    ]
 
 
 def quota_rows(tables: list[pb.TableSummary]) -> list[tuple[str, int, int, int, str]]:
@@ -138,7 +160,8 @@ async def check_masters(
             state, leaders = _state_of(answer), leaders + answer.leader
             if answer.error:
                 health.problems.append(f"master {master.address} is FAILED {answer.error}")
-        health.masters.append((master.uuid, master.address, state))
+        running = "" if isinstance(answer, NyalaError) else answer.server.version
+        health.masters.append((master.uuid, master.address, running, state))
     listings = await asyncio.gather(
         *(_call(core, m.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for m in masters)
     )
@@ -179,10 +202,12 @@ async def check_tservers(
     found: dict[str, dict[str, pb.TabletStatus]] = {}
     for server, answer, copying in zip(tservers, answers, copies, strict=True):
         if isinstance(answer, NyalaError):
-            health.problems.append(
-                f"tablet server {server.address} is unreachable: {answer.message}"
-            )
-            health.tservers.append((server.uuid, server.address, 0, "UNREACHABLE"))
+            state = "DECOMMISSIONED" if is_retired(server) else "UNREACHABLE"
+            if state == "UNREACHABLE":
+                health.problems.append(
+                    f"tablet server {server.address} is unreachable: {answer.message}"
+                )
+            health.tservers.append((server.uuid, server.address, "", 0, state))
             continue
         unanswered = _stream_port_problems(copying)
         under_way = {} if isinstance(copying, NyalaError) else _copies(copying)
@@ -196,8 +221,15 @@ async def check_tservers(
         warnings = dict.fromkeys(r.warning for r in whole if r.warning)
         health.problems += [f"tablet server {server.address}: {warning}" for warning in warnings]
         state = "UNHEALTHY" if errors or warnings else "HEALTHY"
-        health.tservers.append((server.uuid, server.address, len(answer.tablets), state))
+        health.tservers.append(
+            (server.uuid, server.address, server.version, len(answer.tablets), state)
+        )
     return found
+
+
+def is_retired(server: pb.ServerEntry) -> bool:
+    """Return whether a tablet server was decommissioned, and stopped when all replicas had been moved."""
+    return server.decommission and not server.alive and not server.replicas
 
 
 def _stream_port_problems(copying: pb.CopyStatusResponse | NyalaError) -> list[str]:

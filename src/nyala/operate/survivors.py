@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import NotFound, NyalaError
-from nyala.common.ids import OpId
+from nyala.common.ids import OpId, ServerUuid
 from nyala.env.env import Env
 from nyala.raft.membership import Configuration
 from nyala.raft.quorum import majority
@@ -111,14 +111,46 @@ async def list_replicas(
     Raises:
         NyalaError: it does not list them, for instance because it is still opening them.
     """
+    return (await list_server(env, place, tablets)).replicas
+
+
+@dataclass(frozen=True, slots=True)
+class ServerListing:
+    """Answer of a server that lists its replicas.
+
+    Attributes:
+        replicas: by tablet.
+        problems: of the server as a whole, for instance of its disk, with what to do about each.
+    """
+
+    replicas: dict[str, Survivor]
+    problems: tuple[str, ...] = ()
+
+
+async def list_server(env: Env, place: ServerEndpoint, tablets: Sequence[str]) -> ServerListing:
+    """Return the replicas of some tablets, or all, and the problems of a server.
+
+    Args:
+        env: the environment: clock, tasks, files, calls.
+        place: uuid and address of the server.
+        tablets: ids; empty: all.
+
+    Raises:
+        NyalaError: as `list_replicas`.
+    """
     # A server that lacks one of several named replicas refuses them all.
     request = pb.ListTabletsRequest(tablet_ids=tablets if len(tablets) == 1 else ())
     try:
         answer = await env.rpc.call(place.address, methods.LIST_TABLETS, request, timeout_ms=ASK_MS)
     except NotFound:
-        return {}
+        return ServerListing({})
     found = {t.report.tablet_id: survivor(place, t) for t in answer.tablets}
-    return {t: one for t, one in found.items() if not tablets or t in tablets}
+    # Each replica that runs reports the errors of its server.
+    errors = dict.fromkeys(s.error for s in found.values() if s.healthy and s.error)
+    return ServerListing(
+        {t: one for t, one in found.items() if not tablets or t in tablets},
+        tuple(errors | dict.fromkeys(answer.problems)),
+    )
 
 
 async def of_tablets(
@@ -145,6 +177,27 @@ def by_tablet(answers: Iterable[dict[str, Survivor] | None]) -> dict[str, list[S
 
 def _fitness(one: Survivor) -> tuple[bool, OpId, int, str]:
     return (one.healthy, one.last, one.commit, one.place.uuid)
+
+
+def lender(target: Survivor, found: Iterable[Survivor]) -> Survivor | None:
+    """Return the witness from which a replica fetches the end of its log; None: no witness has a newer one.
+
+    A witness never leads, and refuses its vote to an older log, so the replica fetches the missing entries
+    before it leads (`raft/witness.py`).
+
+    Args:
+        target: the replica that is to lead.
+        found: replicas that answer.
+    """
+    witnesses = [
+        s
+        for s in found
+        if s.healthy
+        and s.last > target.last
+        and s.place.uuid in target.active.voters
+        and not s.active.may_lead(ServerUuid(s.place.uuid))
+    ]
+    return max(witnesses, key=lambda s: s.last, default=None)
 
 
 def highest_known(healthy: Iterable[Survivor]) -> int:

@@ -12,6 +12,7 @@ from nyala.operate.survivors import (
     Survivor,
     has_majority,
     highest_known,
+    lender,
     of_tablets,
     replicas,
 )
@@ -23,7 +24,9 @@ from nyala.wire.proto import nyala_pb2 as pb
 ORDER_MS = 30_000
 SETTLE_MS = 60_000
 POLL_MS = 100
-"""Milliseconds between two checks whether the configuration is committed."""
+"""Milliseconds between two checks whether the configuration is committed, or entries are fetched."""
+FETCH_MS = 15_000
+"""Maximum time for the survivor to fetch entries that only a witness has: some election timeouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ async def plan(
 ) -> UnsafeConfigPlan:
     """Make the plan from the survivor and every server in its configurations.
 
+    If a witness has a newer log than the survivor, wait until the survivor has fetched its entries.
+
     Args:
         env: the environment: clock, tasks, files, calls.
         tablet: id of the tablet.
@@ -91,20 +96,44 @@ async def plan(
             f"the replica at {target.address} is {survivor.state} {survivor.error}; choose another survivor: "
             f"nyala tablet survivors {tablet}"
         )
-    members = {m.uuid: m for m in (*survivor.committed.members, *survivor.active.members)}
-    places = [ServerEndpoint(m.uuid, m.address) for m in members.values() if m.uuid != info.uuid]
-    others = (await of_tablets(env, places, [tablet])).get(tablet, [])
-    healthy = [survivor, *(o for o in others if o.healthy)]
+    healthy = await _healthy_members(env, tablet, survivor)
+    if lender(survivor, healthy) is not None:
+        survivor = healthy[0] = await _fetched(env, tablet, survivor, healthy)
+    members = {m.uuid for m in (*survivor.committed.members, *survivor.active.members)}
     return UnsafeConfigPlan(
         tablet=tablet,
         target=survivor,
         keep=tuple(keep),
-        removed=tuple(sorted({*members} - {*keep})),
+        removed=tuple(sorted(members - {*keep})),
         cluster=info.cluster_id,
         term=max(s.term for s in healthy) + TERM_GAP,
         known=highest_known(healthy),
         risks=tuple(_risks(survivor, healthy, keep)),
     )
+
+
+async def _healthy_members(env: Env, tablet: str, survivor: Survivor) -> list[Survivor]:
+    """Return the survivor, and the replicas on other members of its configurations that answer and run."""
+    places = {
+        m.uuid: ServerEndpoint(m.uuid, m.address)
+        for m in (*survivor.committed.members, *survivor.active.members)
+        if m.uuid != survivor.place.uuid
+    }
+    others = (await of_tablets(env, places.values(), [tablet])).get(tablet, [])
+    return [survivor, *(o for o in others if o.healthy)]
+
+
+async def _fetched(
+    env: Env, tablet: str, survivor: Survivor, healthy: Sequence[Survivor]
+) -> Survivor:
+    """Return the survivor once it has fetched what only a witness had; as it is after `FETCH_MS`."""
+    deadline_us = env.clock.monotonic_us() + FETCH_MS * 1000
+    while lender(survivor, healthy) is not None and env.clock.monotonic_us() < deadline_us:
+        await env.tasks.sleep_ms(POLL_MS)
+        now = (await replicas(env, survivor.place, [tablet]) or {}).get(tablet)
+        if now is not None and now.healthy:
+            survivor = now
+    return survivor
 
 
 def _risks(survivor: Survivor, healthy: Sequence[Survivor], keep: Sequence[str]) -> list[str]:
@@ -115,7 +144,14 @@ def _risks(survivor: Survivor, healthy: Sequence[Survivor], keep: Sequence[str])
             "change its members with nyala tablet change_config"
         )
     best = max(
-        (s for s in healthy if survivor.committed.may_lead(ServerUuid(s.place.uuid))),
+        (
+            s
+            for s in healthy
+            if all(
+                config.may_lead(ServerUuid(s.place.uuid))
+                for config in (survivor.committed, s.active)
+            )
+        ),
         key=lambda s: s.last,
         default=survivor,
     )
@@ -123,6 +159,13 @@ def _risks(survivor: Survivor, healthy: Sequence[Survivor], keep: Sequence[str])
         found.append(
             f"{best.place.uuid} at {best.place.address} has a longer log, up to {best.last}; this "
             f"one's ends at {survivor.last}: choose that server, or the entries between are lost"
+        )
+    lent = lender(survivor, healthy)
+    if lent is not None:
+        found.append(
+            f"the witness {lent.place.uuid} at {lent.place.address} has entries up to {lent.last}, which "
+            f"{survivor.place.uuid} has not fetched in {FETCH_MS // 1000} s; its log ends at "
+            f"{survivor.last}. They would be lost: check the network between them, and run this again"
         )
     silent = sorted({*keep} - {s.place.uuid for s in healthy})
     voters = [u for u in survivor.committed.voters if u in keep]

@@ -111,7 +111,12 @@ class ReplicaContext:
     def unavailable_reason(self) -> str:
         """Reason why this process can neither vote nor acknowledge now; empty: it can."""
         failure = self.clock.failure
-        return "" if failure is None else f"clock ceiling cannot be saved: {failure}"
+        if failure is None:
+            return ""
+        return (
+            f"clock ceiling cannot be saved: {failure}; until it is, this server neither votes nor "
+            "acknowledges writes: free space on its disk, or replace the disk"
+        )
 
     def machine_directory(self, group: TabletId) -> str:
         """Directory of a group's state machine."""

@@ -10,7 +10,7 @@ from enum import StrEnum
 import google_crc32c
 import msgspec
 
-from nyala.common.errors import BadChecksum, BadVersion, Corrupt
+from nyala.common.errors import BadChecksum, Corrupt, newer_version
 from nyala.common.ids import NO_OP, OpId, TabletId
 from nyala.env.files import UNFINISHED, Files, remove_unfinished
 from nyala.raft.membership import UNREADABLE, Member
@@ -147,7 +147,7 @@ def decode(raw: bytes, path: str) -> Superblock:
         )
     version = int.from_bytes(raw[8:12], "little")
     if version != FORMAT_VERSION:
-        raise BadVersion(f"{path} has format version {version}; this build knows {FORMAT_VERSION}")
+        raise newer_version(path, version, FORMAT_VERSION)
     try:
         return msgspec.json.decode(raw[_HEADER_BYTES:end], type=Superblock)
     except UNREADABLE as err:

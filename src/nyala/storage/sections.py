@@ -11,7 +11,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from nyala.common.errors import BadChecksum, BadVersion, Corrupt
+from nyala.common.errors import BadChecksum, Corrupt, newer_version
 from nyala.env.files import Buffer, Files
 
 VERSION = 1
@@ -114,7 +114,7 @@ class Sections:
         if found != magic:
             raise self._corrupt(Corrupt, 0, f"its magic is {found!r}, not {magic!r}")
         if version != VERSION:
-            raise self._corrupt(BadVersion, 8, f"its version is {version}; this build knows 1")
+            raise newer_version(f"file {self._path}", version, VERSION)
 
     def __len__(self) -> int:
         return len(self.tags)

@@ -45,7 +45,8 @@ class CompactionScheduler:
         options: give the default age of history.
 
     Attributes:
-        scores: scores of the tablets that are worth compacting, as of the last check.
+        scores: scores of the tablets that are worth compacting, as of the last check, or of the end of a
+            tablet's compaction after it.
         waited: number of choices since each of these became a candidate, with the last one.
     """
 
@@ -123,11 +124,17 @@ class CompactionScheduler:
         """
         group = hosted.replica.group
         with self._holds.collecting(group, self._horizon(hosted)) as horizon:
-            return await hosted.replica.maintain(
+            changed = await hosted.replica.maintain(
                 lambda: hosted.machine.prepare_compaction(
                     horizon, force=force, reserve_bytes=self._options.wal_reserve_mb * MIB
                 )
             )
+            if changed:
+                one = [(group, hosted.machine, horizon)]
+                found = await self._env.tasks.run(Lane.COMPUTE, score_all, one)
+                others = {g: score for g, score in self.scores.items() if g != group}
+                self.scores = others | found
+            return changed
 
     def _horizon(self, hosted: Hosted) -> int | None:
         """Return the time below which history may be removed; None: all of it is younger."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from nyala.common.ids import TabletId
 from nyala.env.files import Files
+from nyala.replica import witness
 from nyala.replica.superblock import Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wire.proto import nyala_pb2 as pb
@@ -24,14 +25,23 @@ class StartupReports:
         self._files = files
         self._directory = directory
         self._groups: tuple[TabletId, ...] = ()
+        self._with_data = 0
         self._begun: dict[TabletId, None] = {}
         self.closing = False
 
     def find(self) -> None:
-        """List the replicas in the data directory. Lane DISK."""
+        """List the replicas in the data directory, and count those with data. Lane DISK.
+
+        Witnesses and deleted replicas have none, and nothing of them is loaded.
+        """
         blocks = Superblocks(self._files, self._directory).groups()
         metadata = ConsensusMetadata(self._files, self._directory).groups()
         self._groups = tuple(sorted({*blocks, *metadata}))
+        machines = f"{self._directory}/data"
+        self._with_data = sum(
+            not self._files.exists(f"{machines}/{group}/{witness.FILE_NAME}")
+            for group in self._files.list(machines)
+        )
 
     def begins(self, tablet: TabletId) -> None:
         """Record that a replica is being opened. Any lane."""
@@ -48,10 +58,10 @@ class StartupReports:
             return "stopping"
         if not self._begun:
             return "starting: it reads its log"
-        of = f" of {len(self._groups)}" if self._groups else ""
+        of = f" of {self._with_data}" if self._with_data else ""
         return f"starting: it opens replica {len(self._begun)}{of}"
 
     @property
     def left(self) -> int:
-        """Number of replicas still to open; at least one until the server serves."""
-        return max(1, len(self._groups) - len(self._begun))
+        """Number of replicas with data still to open; at least one until the server serves."""
+        return max(1, self._with_data - len(self._begun))

@@ -9,7 +9,7 @@ from struct import Struct
 import google_crc32c
 import msgspec
 
-from nyala.common.errors import BadChecksum, BadVersion
+from nyala.common.errors import BadChecksum, newer_version
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import Files, remove_unfinished
 from nyala.raft import membership
@@ -74,10 +74,7 @@ def inspect(data: bytes, path: str) -> tuple[TabletId, HardState, Configuration]
         whole = magic == MAGIC and len(payload) == length
         if whole and crc == google_crc32c.value(data[: _HEADER.size - 4] + payload):
             if version != VERSION:
-                raise BadVersion(
-                    f"{path} has format {version}, this build reads {VERSION}; "
-                    "start the version that wrote it"
-                )
+                raise newer_version(path, version, VERSION)
             try:
                 return _content(payload)
             except membership.UNREADABLE as err:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from nyala.common.errors import BadChecksum, BadVersion, InvalidArgument, TooLarge
+from nyala.common.errors import BadChecksum, InvalidArgument, TooLarge, newer_version
 from nyala.common.ids import OpId, TabletId
 from nyala.raft.messages import Entry, EntryKind, HardState
 
@@ -159,10 +159,7 @@ def unpack_segment_header(data: bytes, path: str) -> tuple[str, int]:
         magic, version, _, uuid, sequence, _, crc = _SEGMENT.unpack(head)
         if magic == SEGMENT_MAGIC and crc == crc32c(head[:-4]):
             if version not in READABLE:
-                raise BadVersion(
-                    f"{path} has log format {version}, this build reads up to {VERSION}; "
-                    "start the version that wrote it"
-                )
+                raise newer_version(f"log segment {path}", version, VERSION)
             return uuid.hex(), sequence
     raise BadChecksum(f"{path}: the segment header is damaged", {"path": path, "offset": "0"})
 

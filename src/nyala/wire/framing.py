@@ -52,7 +52,10 @@ class FrameFormat:
                 f"the {self.port} received bytes that are no frame: they begin with {magic!r}"
             )
         if version != self.version:
-            raise BadVersion(f"{self.frame} of version {version}; this build knows {self.version}")
+            raise BadVersion(
+                f"{self.frame} of version {version}, and this build reads version {self.version}: the sender "
+                "is of another build; upgrade the older of the two"
+            )
 
     def check_size(self, size: int, max_bytes: int) -> None:
         """Check the size that a header claims, before memory is allocated for it.

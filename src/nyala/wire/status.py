@@ -64,6 +64,7 @@ STATUS: dict[str, grpc.StatusCode] = {
     "OUTCOME_UNKNOWN": _Code.UNKNOWN,
     "NOT_READY": _Code.DEADLINE_EXCEEDED,
     "CORRUPT": _Code.DATA_LOSS,
+    "BAD_VERSION": _Code.FAILED_PRECONDITION,
 }
 """gRPC status by error code; other codes are INTERNAL."""
 
@@ -162,7 +163,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
     if err.code() is _Code.UNIMPLEMENTED:
         return InvalidArgument(
             f"the server at {address} does not have the method {method}; "
-            "it is another kind of server, or of another version; check the address"
+            "it is of another kind, or of an older version: check the address, and upgrade the server"
         )
     if err.code() is _Code.DEADLINE_EXCEEDED:
         return TimedOut(f"no response from {address} to {method} before the deadline")

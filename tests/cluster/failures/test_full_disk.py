@@ -1,12 +1,15 @@
 """One server of three has a full disk: the others continue; it does not end or acknowledge, and recovers."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from nyala.cli.main import app
 from nyala.testing import MiniCluster
 from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
 from tests.cluster.support.restarts import all_equal
@@ -47,6 +50,18 @@ def fill(disk: Path) -> Path:
     return filler
 
 
+def doctor_names(cluster: MiniCluster, name: str) -> bool:
+    """Return whether `nyala doctor` has a step for this server, which says to free space on its disk."""
+    words = ["doctor", "--format", "json", "--masters", cluster.masters]
+    steps = json.loads(CliRunner().invoke(app, words).stdout)["steps"]
+    return any(
+        step["name"].startswith("mend-")
+        and cluster.address(name) in step["finding"]
+        and "free space on its disk" in step["finding"]
+        for step in steps
+    )
+
+
 @pytest.mark.timeout(580)
 def test_full_disk_affects_only_its_server(cluster):
     disk = Path(cluster.data_dir(FULL))
@@ -64,6 +79,9 @@ def test_full_disk_affects_only_its_server(cluster):
         wait_until(
             lambda: any(p.startswith(named) for p in ksck(cluster).problems),
             "ksck reports the server with the full disk",
+        )
+        wait_until(
+            lambda: doctor_names(cluster, FULL), "doctor names the server with the full disk"
         )
         print(f"the full server led {len(leading)} of {len(cluster.leaders('t'))} tablets")
         assert cluster.running(FULL)

@@ -21,7 +21,7 @@ LIMIT_S = 60
 DATA = (b"", b"a", b"\0" * 16, b"\xff" * 16, b"x" * 70_000)
 _NOTHING: Mapping[str, Any] = {}
 TIMES = ("timeout_ms", "wait_ms")
-NO_REFUSALS = ("INTERNAL", "OUTCOME_UNKNOWN", "TIMED_OUT", "CORRUPT", "NOT_READY")
+NO_REFUSALS = ("INTERNAL", "OUTCOME_UNKNOWN", "TIMED_OUT", "CORRUPT", "BAD_VERSION", "NOT_READY")
 """Codes that are no clean refusal of a request that is wrong."""
 
 

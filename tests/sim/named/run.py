@@ -128,7 +128,9 @@ def main(words: Sequence[str]) -> int:
         return 0
     if verb == "run":
         return run_named(more)
-    return {"seeds": cluster.main, "ensembles": ensembles.main}[verb](more)
+    if verb == "seeds":
+        return cluster.main(more, every_kind=False)
+    return ensembles.main(more)
 
 
 if __name__ == "__main__":

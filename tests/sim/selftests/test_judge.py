@@ -16,6 +16,7 @@ from nyala.wal import format as wal_format
 from tests.sim.checkers.linearizability import Kind, Op
 from tests.sim.checkers.outcome import Outcome
 from tests.sim.faults.plan import Swarm
+from tests.sim.named.run import main as chaos
 from tests.sim.runs import core_run
 from tests.sim.runs.core_run import ask_outvoted_leaders, run_core
 from tests.sim.runs.judge import SECONDS, judge, swarm_of
@@ -230,3 +231,7 @@ def test_batch_without_a_fault_kind_fails(
     monkeypatch.setattr(Batch, "missing", lambda self: ["bit rot"])
     assert main(["--seed", "4", "--level", "core", "--seconds", "2"]) == 1
     assert "FAILED: never happened: bit rot" in capsys.readouterr().out
+    assert chaos(["seeds", "--seed", "4", "--level", "core", "--seconds", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "occurred in none of the seeds: bit rot" in printed
+    assert "FAILED" not in printed

@@ -8,9 +8,15 @@ from typer.testing import CliRunner
 from nyala.cli.main import app
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import OpId, ServerUuid
-from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
+from nyala.operate.doctor.facts import (
+    ClusterFacts,
+    Declared,
+    MasterFacts,
+    TabletFacts,
+    TServerFacts,
+)
 from nyala.operate.doctor.perform import chosen, require_same
-from nyala.operate.doctor.plan import Declared, make_plan, remarks
+from nyala.operate.doctor.plan import make_plan, remarks
 from nyala.operate.doctor.steps import DeleteOrphan, RecoverTablet, RemoveMaster, ReplaceLostTablet
 from nyala.operate.survivors import ServerEndpoint, Survivor
 from nyala.raft.membership import Configuration, Member
@@ -115,6 +121,7 @@ def test_tablet_without_majority_continues_from_the_most_up_to_date_survivor():
         "last_kept": "4.100",
         "known_lost": [101, 103],
         "acknowledged_entries_may_be_lost": True,
+        "fetched_from": None,
     }  # fmt: skip
 
 
@@ -127,6 +134,29 @@ def test_no_acknowledged_entry_is_at_risk_if_lost_servers_were_no_majority():
     assert recover.risk is not None
     assert recover.risk.bounded
     assert "no acknowledged entry" in recover.risk.lines[-1]
+
+
+def with_witness(number, one):
+    """The survivor in a group of five voters, one of which is a witness."""
+    config = Configuration(
+        tuple(Member(U[n], f"p:{n}", f"s:{n}", electable=n != number) for n in range(1, 6)),
+        OpId(1, 1),
+    )
+    return replace(one, committed=config, active=config)
+
+
+@pytest.mark.parametrize(("known", "lost"), [(100, None), (103, [101, 103])])
+def test_entries_that_a_witness_has_are_fetched_from_it_and_not_lost(known, lost):
+    """Of five voters two answer: the only one with data, and a witness with a newer log."""
+    witness = replace(with_witness(2, survivor(2, OpId(4, 100), known=known)), table="")
+    dead, declared = (3, 4, 5), [f"s:{n}" for n in (3, 4, 5)]
+    found = [witness, with_witness(2, survivor(1, OpId(4, 98)))]
+    steps = plan(facts(found, dead=dead, voters=(1, 2, 3, 4, 5)), *declared)
+    (recover,) = [s for s in steps if isinstance(s.action, RecoverTablet)]
+    assert recover.action == RecoverTablet(TABLET, place(1), (U[1], U[2]))
+    risk = recover.as_dict(1)["data_at_risk"]
+    assert (risk["last_kept"], risk["fetched_from"], risk["known_lost"]) == ("4.100", U[2], lost)
+    assert risk["acknowledged_entries_may_be_lost"], "three of five voters are lost"
 
 
 def test_server_whose_address_another_one_has_may_have_been_started_with_a_wrong_directory():
@@ -345,6 +375,15 @@ def test_catalog_is_not_rebuilt_while_a_master_that_answers_may_have_it():
     left = master(4, catalog=survivor(4, members=(0, 4, 5)))
     steps = plan(ClusterFacts("", (*masters, left, master(5, answers=False))), "s:5")
     assert names(steps) == [f"wait-{U[0]}"], "its log may be longer than that of the other one"
+
+
+def test_decommissioned_server_that_was_stopped_is_started_only_for_a_tablet_that_needs_it():
+    dead = TServerFacts(place(4), answers=False, alive=False, retired=True)
+    running = tuple(TServerFacts(place(n), answers=True) for n in (1, 2, 3))
+    assert plan(facts(HEALTHY, tservers=(*running, dead))) == []
+    alone = plan(facts([survivor(1)], tservers=(running[0], replace(dead, place=place(2)))))
+    assert f"start-{U[2]}" in names(alone)
+    assert "new-tserver" in names(plan(facts(HEALTHY, tservers=(*running[:2], dead))))
 
 
 def test_tablet_server_that_reports_nothing_is_found():

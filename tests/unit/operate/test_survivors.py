@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import Forbidden, NotFound, Unavailable
+from nyala.env.clock import SystemClock
 from nyala.operate import unsafe_config
 from nyala.operate.doctor.collect import collect
-from nyala.operate.doctor.plan import Declared, make_plan
+from nyala.operate.doctor.facts import Declared
+from nyala.operate.doctor.plan import make_plan
 from nyala.operate.survivors import ServerEndpoint, of_tablets
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -52,7 +54,7 @@ class Cluster:
         self.tables_now = [pb.TableSummary(id="1", name="t", replicas=3)]
         self.env = SimpleNamespace(rpc=self)
         self.masters = SimpleNamespace(call=self.of_leader)
-        self.dropped, self.created = set(), {}
+        self.dropped, self.created, self.problems = set(), {}, {}
 
     async def servers(self):
         found = [
@@ -89,7 +91,8 @@ class Cluster:
         if not set(request.tablet_ids) <= set(found):
             raise NotFound("a named replica is not here")
         wanted = request.tablet_ids or found
-        return pb.ListTabletsResponse(tablets=[found[t] for t in wanted])
+        problems = self.problems.get(address, ())
+        return pb.ListTabletsResponse(tablets=[found[t] for t in wanted], problems=problems)
 
 
 def healthy():
@@ -141,6 +144,39 @@ def test_catalog_of_a_master_that_refuses_to_show_it_is_not_missing():
     assert (master.answers, master.catalog, master.problem) == (
         True, None, "it is opening its catalog",
     )  # fmt: skip
+
+
+def test_problem_that_a_server_reports_of_itself_is_a_step_for_the_operator():
+    """A full disk of a tablet server, in its list and as the error of a running replica; one of a master."""
+    cluster = healthy()
+    full = "the log cannot grow, and writes are refused here: No space left on device; free space on its disk"
+    clock = "clock ceiling cannot be saved"
+    cluster.problems = {"s:2": [full], "m:0": [full]}
+    cluster.tablets["s:2"] = {T1: status(T1, ("s:1", "s:2", "s:3"), 7)}
+    cluster.tablets["s:2"][T1].report.error = clock
+    steps = {s.name: s for s in plan_of(cluster)}
+    assert list(steps) == [f"mend-{U['m:0']}", f"mend-{U['s:2']}"]
+    assert steps[f"mend-{U['m:0']}"].finding == f"master m:0 reports: {full}"
+    found = steps[f"mend-{U['s:2']}"].finding
+    assert found == f"tablet server {U['s:2']} at s:2 reports: {clock}; and {full}"
+    assert not any(s.ready for s in steps.values())
+
+
+def test_masters_of_which_none_answers_are_those_that_were_named():
+    """The plan says that there may be more masters: those that were not named."""
+
+    async def none():
+        raise Unavailable("no leader master")
+
+    async def silent(address, *_, **__):
+        raise Unavailable(f"{address} is down")
+
+    cluster: Any = healthy()
+    cluster.servers, cluster.call = none, silent
+    cluster.masters.known, cluster.env.clock = ["m:1", "m:2"], SystemClock()
+    steps = plan_of(cluster)
+    assert [s.name for s in steps] == ["start-m:1", "start-m:2"]
+    assert all("if the cluster has more masters, name them, too" in s.finding for s in steps)
 
 
 def test_longer_log_of_a_member_that_may_not_lead_does_not_prevent_a_recovery():

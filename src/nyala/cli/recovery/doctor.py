@@ -20,7 +20,7 @@ from nyala.cli.output import (
 if TYPE_CHECKING:
     from nyala.client.core import ClientCore
     from nyala.env.env import Env
-    from nyala.operate.doctor.plan import Declared
+    from nyala.operate.doctor.facts import Declared
     from nyala.operate.doctor.steps import RecoveryStep
 
 COLUMNS = (
@@ -65,7 +65,7 @@ def doctor(
     Exit status 0: nothing is to be done, or the steps were performed; 1: there are steps. Run it again after
     the steps, or after an interruption: the plan has what is left.
     """
-    from nyala.operate.doctor.plan import Declared
+    from nyala.operate.doctor.facts import Declared
     from nyala.operate.run import client_of, run_alone
 
     if not all((*(lost or ()), *(new_master or ()), *(do or ()))):

@@ -177,7 +177,9 @@ def tservers_page(servers: TServers, now_us: int) -> Listing:
     return Listing("tablet servers", TSERVER_COLUMNS, rows)
 
 
-TSERVER_COLUMNS = ("uuid", "address", "alive", "heard_ms_ago", "report", "full_in_term", "replicas")
+TSERVER_COLUMNS = (
+    "uuid", "address", "release", "alive", "heard_ms_ago", "report", "full_in_term", "replicas",
+)  # fmt: skip
 
 
 def _catalog_maps(catalog: Catalog, part: MapPage) -> dict[str, Any]:
@@ -256,6 +258,7 @@ def _tserver(uuid: ServerUuid, servers: TServers, now_us: int) -> dict[str, Any]
     return {
         "uuid": uuid,
         "address": server.registration.address,
+        "release": server.registration.version,
         "alive": servers.is_alive(server, now_us),
         "heard_ms_ago": (now_us - server.last_heartbeat_us) // 1000,
         "report": server.sequence,

@@ -10,6 +10,7 @@ from nyala.common.errors import NotFound, NyalaError, TimedOut, Unavailable
 from nyala.common.ids import SYS_CATALOG
 from nyala.machines import registry
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
+from nyala.operate.ksck import is_retired
 from nyala.operate.master_group import MasterDirectory
 from nyala.operate.survivors import (
     ServerEndpoint,
@@ -17,11 +18,13 @@ from nyala.operate.survivors import (
     by_tablet,
     has_majority,
     list_replicas,
+    list_server,
 )
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_MS = 3_000
+NONE_ANSWERS = "nor does any other that was named; if the cluster has more masters, name them, too"
 PAGE = 2_000
 """Number of catalog records in one answer of the leader master."""
 
@@ -64,7 +67,10 @@ async def _known_masters(core: ClientCore) -> tuple[MasterFacts, ...]:
     try:
         await directory.learn()
     except NyalaError:
-        return tuple(MasterFacts(ServerEndpoint("", a), answers=False) for a in core.masters.known)
+        return tuple(
+            MasterFacts(ServerEndpoint("", a), answers=False, problem=NONE_ANSWERS)
+            for a in core.masters.known
+        )
     known = [(s.uuid, s.address) for s in directory.servers.values()]
     return tuple(await asyncio.gather(*(_master(core, *one) for one in known)))
 
@@ -78,10 +84,12 @@ async def _master(core: ClientCore, uuid: str, address: str) -> MasterFacts:
         problem = f"another master, {answer.uuid}, answers at its address"
         return MasterFacts(place, False, problem=problem, other=answer.uuid)
     try:
-        found = await list_replicas(core.env, place, [])
+        found = await list_server(core.env, place, [])
     except NyalaError as err:
         return MasterFacts(place, True, answer.error, problem=err.message)
-    return MasterFacts(place, True, answer.error, found.get(SYS_CATALOG))
+    return MasterFacts(
+        place, True, answer.error, found.replicas.get(SYS_CATALOG), reports=found.problems
+    )
 
 
 async def _tserver(
@@ -91,18 +99,22 @@ async def _tserver(
     place, alive = ServerEndpoint(server.uuid, server.address), server.alive
     info = await _ask(core, server.address, methods.SERVER_INFO, pb.ServerInfoRequest())
     if isinstance(info, NyalaError):
-        starting = not _silent(info)
-        return TServerFacts(place, False, starting, alive, info.message), {}
+        starting, retired = not _silent(info), is_retired(server)
+        return TServerFacts(place, False, starting, alive, info.message, retired=retired), {}
     if info.uuid != server.uuid:
         problem = f"another server, {info.uuid}, answers at its address"
         return TServerFacts(place, False, False, alive, problem, info.uuid), {}
     try:
-        listing = await list_replicas(core.env, place, [])
+        listing = await list_server(core.env, place, [])
     except NyalaError as err:
         return TServerFacts(place, False, True, alive, err.message), {}
-    failed = tuple((tablet, s.error) for tablet, s in listing.items() if s.state == "FAILED")
-    masters = tuple(info.master_addresses)
-    return TServerFacts(place, True, alive=alive, masters=masters, failed=failed), listing
+    found = listing.replicas
+    failed = tuple((tablet, s.error) for tablet, s in found.items() if s.state == "FAILED")
+    facts = TServerFacts(
+        place, True, alive=alive, masters=tuple(info.master_addresses), failed=failed,
+        reports=listing.problems,
+    )  # fmt: skip
+    return facts, found
 
 
 async def _listed_again(

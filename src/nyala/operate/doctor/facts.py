@@ -1,4 +1,4 @@
-"""Facts about a cluster from which the plan of a recovery is made. Values only."""
+"""Facts about a cluster, and statements of its operator: what a plan of recovery is made of. Values only."""
 
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ class MasterFacts:
         catalog: its replica of the catalog; None: it does not answer, does not list it, or has none.
         problem: why it does not answer, or does not list its replica; empty: neither.
         other: uuid of another master that answers at its address; empty: none.
+        reports: problems that it reports of itself, with what to do about each.
     """
 
     place: ServerEndpoint
@@ -24,6 +25,7 @@ class MasterFacts:
     catalog: Survivor | None = None
     problem: str = ""
     other: str = ""
+    reports: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class TServerFacts:
         other: uuid of another server that answers at its address; empty: none.
         masters: addresses of the masters to which it reports.
         failed: replicas of it that are FAILED: tablet and error.
+        reports: as of a master.
+        retired: see `ksck.is_retired`.
     """
 
     place: ServerEndpoint
@@ -49,6 +53,8 @@ class TServerFacts:
     other: str = ""
     masters: tuple[str, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    reports: tuple[str, ...] = ()
+    retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +100,27 @@ class ClusterFacts:
     tablets: tuple[TabletFacts, ...] = ()
     orphans: tuple[tuple[str, Survivor], ...] = ()
     wanted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Statements of the operator.
+
+    Attributes:
+        lost: uuids or addresses of servers whose data are lost for good.
+        new_masters: addresses of new masters, which run.
+    """
+
+    lost: frozenset[str] = frozenset()
+    new_masters: tuple[str, ...] = ()
+
+    def is_lost(self, place: ServerEndpoint, other: str = "") -> bool:
+        """Return whether a server was declared lost.
+
+        Args:
+            place: uuid and address of the server; one of them is empty if it is not known.
+            other: uuid of another server that answers at its address, which then names neither of the two;
+                empty: none.
+        """
+        by_address = place.address and not other and place.address in self.lost
+        return bool(by_address or (place.uuid and place.uuid in self.lost))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nyala.common.ids import OpId
-from nyala.operate.survivors import ServerEndpoint, Survivor, highest_known, known_lost
+from nyala.operate.survivors import ServerEndpoint, Survivor, highest_known, known_lost, lender
 from nyala.raft.quorum import majority
 
 
@@ -59,12 +59,14 @@ class DataAtRisk:
         last: op id of the last entry that is kept; None: nothing is kept.
         known_lost: first and last index of entries that are known and not kept; None: none.
         bounded: no other entry that was acknowledged can be lost.
+        lent: the witness from which the new leader fetches the last of these entries; None: it has them.
     """
 
     survivors: tuple[Survivor, ...] = ()
     last: OpId | None = None
     known_lost: tuple[int, int] | None = None
     bounded: bool = False
+    lent: Survivor | None = None
 
     @property
     def lines(self) -> list[str]:
@@ -79,6 +81,11 @@ class DataAtRisk:
         lines.append(
             f"kept: every entry up to {self.last}; those after the commit index become committed"
         )
+        if self.lent is not None:
+            lines.append(
+                f"the new leader fetches the last of them from the witness {self.lent.place.uuid} at "
+                f"{self.lent.place.address}, which has to keep running until the step is performed"
+            )
         if self.known_lost is not None:
             lines.append(f"lost for certain: entries {self.known_lost[0]} to {self.known_lost[1]}")
         lines.append(
@@ -100,6 +107,7 @@ class DataAtRisk:
             "last_kept": None if self.last is None else str(self.last),
             "known_lost": None if self.known_lost is None else list(self.known_lost),
             "acknowledged_entries_may_be_lost": not self.bounded,
+            "fetched_from": None if self.lent is None else self.lent.place.uuid,
         }  # fmt: skip
 
 
@@ -107,19 +115,21 @@ def risk_of(target: Survivor, found: Sequence[Survivor]) -> DataAtRisk:
     """Return the entries that a group loses if it continues with a survivor.
 
     Every acknowledged entry is on a majority of the voters. If the servers that are lost are no majority,
-    then a survivor has it, and so has the one with the last op id.
+    then a survivor has it, and so has the one with the last op id. If it is a witness, the target fetches it.
 
     Args:
         target: the most up-to-date survivor, which is to lead.
         found: replicas that answer.
     """
     healthy = {s.place.uuid: s for s in found if s.healthy}
-    bounded = target.last == max(s.last for s in healthy.values()) and all(
+    lent = lender(target, found)
+    last = target.last if lent is None else lent.last
+    bounded = last == max(s.last for s in healthy.values()) and all(
         sum(u not in healthy for u in config.voters) < majority(len(config.voters))
         for config in (target.committed, target.active)
     )
-    lost = known_lost(highest_known(healthy.values()), target.last)
-    return DataAtRisk(tuple(found), target.last, lost, bounded)
+    lost = known_lost(highest_known(healthy.values()), last)
+    return DataAtRisk(tuple(found), last, lost, bounded, lent)
 
 
 @dataclass(frozen=True, slots=True)

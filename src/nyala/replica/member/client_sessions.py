@@ -16,7 +16,7 @@ from enum import Enum
 import google_crc32c
 import msgspec
 
-from nyala.common.errors import BadChecksum, BadVersion, Corrupt
+from nyala.common.errors import BadChecksum, Corrupt, newer_version
 from nyala.common.hybrid_time import from_micros
 from nyala.replica.member.session_header import NO_OWNER, SERVERS, Header
 
@@ -318,9 +318,7 @@ def _parse(raw: bytes) -> _Body:
     if int.from_bytes(raw[8:12], "little") != int(google_crc32c.value(raw[:8] + raw[12:])):
         raise BadChecksum("the saved client sessions are damaged: their checksum does not match")
     if not 1 <= version <= _VERSION:
-        raise BadVersion(
-            f"the saved client sessions have version {version}; this build reads up to {_VERSION}"
-        )
+        raise newer_version("the saved table of client sessions", version, _VERSION)
     try:
         if version == 1:
             clients, rows = _DECODER_1.decode(raw[_HEAD_BYTES:])

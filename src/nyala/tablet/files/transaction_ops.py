@@ -14,7 +14,7 @@ from typing import Annotated
 import google_crc32c
 import msgspec
 
-from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgument
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgument, newer_version
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.tablet.files import replicated_ops
@@ -229,8 +229,9 @@ def decode(payload: bytes) -> TransactionOp:
     kind = _KINDS.get(number)
     if version != VERSION or kind is None:
         raise BadVersion(
-            f"operation {number} of version {version}; this build knows version {VERSION} with "
-            f"{min(_KINDS)} to {max(_KINDS)}"
+            f"operation {number} of version {version}, and this build knows version {VERSION} with "
+            f"{min(_KINDS)} to {max(_KINDS)}: a newer build wrote it. It is not damaged: start this server "
+            "with that build, or a newer one"
         )
     body = payload[_HEAD.size :]
     if google_crc32c.value(body) != crc:
@@ -267,6 +268,6 @@ def decode_result(data: bytes) -> TransactionResult:
         raise Corrupt(f"{len(data)} bytes are no result of a transaction's operation")
     version, outcome, time = _RESULT.unpack_from(data)
     if version != VERSION or outcome not in TransactionOutcome.__members__.values():
-        raise BadVersion(f"result {outcome} of version {version}; this build knows {VERSION}")
+        raise newer_version(f"the result {outcome} of a transaction", version, VERSION)
     errors = replicated_ops.decode_result(data[_RESULT.size :])[1]
     return TransactionResult(TransactionOutcome(outcome), time, tuple(errors))

@@ -21,6 +21,7 @@ from nyala.operate.ksck import (
     quota_rows,
     replica_rows,
     tablet_problems,
+    version_problems,
 )
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -120,13 +121,17 @@ def test_master_with_failed_catalog_is_shown_as_failed():
                 )
                 return pb.ListTabletsResponse(problems=found_problems)
             failed = "" if address != "b:1" else "[Errno 5] Input/output error"
-            return pb.MasterStatusResponse(uuid=address, leader=address == "a:1", error=failed)
+            server = pb.ServerInfoResponse(version="0.2.0")
+            return pb.MasterStatusResponse(
+                uuid=address, leader=address == "a:1", error=failed, server=server
+            )
 
     health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Masters()))
     entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="master") for u in "abc"]
     known: Any = core
     asyncio.run(check_masters(known, entries, health))
-    assert [state for _, _, state in health.masters] == ["LEADER", "FAILED", "FOLLOWER"]
+    assert [state for *_, state in health.masters] == ["LEADER", "FAILED", "FOLLOWER"]
+    assert {version for _, _, version, _ in health.masters} == {"0.2.0"}
     assert health.problems == [
         "master b:1 is FAILED [Errno 5] Input/output error",
         "master c:1: this machine's wall clock is 3.0 years behind",
@@ -168,26 +173,57 @@ def checked(servers: Servers, uuids: str = "ab") -> tuple[ClusterHealth, Any]:
     """Return the findings of ksck on some tablet servers, and their replicas."""
     health = ClusterHealth()
     core: Any = SimpleNamespace(env=SimpleNamespace(rpc=servers))
-    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in uuids]
+    entries = [
+        pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver", version=f"0.{n}.0")
+        for n, u in enumerate(uuids, 1)
+    ]
     return health, asyncio.run(check_tservers(core, entries, health))
 
 
 def test_tablet_server_with_wrong_clock_is_unhealthy():
     refused = "all that b at b:9 sends is refused: its hybrid clock is 12.4 years ahead"
     health, _ = checked(Servers(lambda at: listing([refused] if at == "a:1" else [])))
-    assert [(t[1], t[3]) for t in health.tservers] == [("a:1", "UNHEALTHY"), ("b:1", "HEALTHY")]
+    assert [(t[1], t[4]) for t in health.tservers] == [("a:1", "UNHEALTHY"), ("b:1", "HEALTHY")]
     (problem,) = health.problems
     assert problem.startswith("tablet server a:1: all that b at b:9 sends is refused")
 
 
 def test_server_whose_stream_port_does_not_answer_is_unhealthy():
     health, _ = checked(Servers(lambda _: listing(), Unavailable("no connection to a:2")), "a")
-    assert [(t[1], t[3]) for t in health.tservers] == [("a:1", "UNHEALTHY")]
+    assert [(t[1], t[4]) for t in health.tservers] == [("a:1", "UNHEALTHY")]
     (problem,) = health.problems
     assert problem.startswith(
         "tablet server a:1: it answers at its public port, and not at its stream"
     )
     assert "no connection to a:2" in problem
+
+
+def test_decommissioned_server_that_was_stopped_is_no_problem():
+    """It was stopped with no replica left, while it had one, and before it counts as dead."""
+
+    def silent(address: str) -> pb.ListTabletsResponse:
+        raise Unavailable(f"{address} is down")
+
+    entries = [
+        pb.ServerEntry(uuid="a", address="a:1", decommission=True),
+        pb.ServerEntry(uuid="b", address="b:1", decommission=True, replicas=1),
+        pb.ServerEntry(uuid="c", address="c:1", decommission=True, alive=True),
+    ]
+    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers(silent)))
+    asked: Any = core
+    asyncio.run(check_tservers(asked, entries, health))
+    states = [state for *_, state in health.tservers]
+    assert states == ["DECOMMISSIONED", "UNREACHABLE", "UNREACHABLE"]
+    assert [p.split()[2] for p in health.problems] == ["b:1", "c:1"]
+
+
+def test_servers_of_different_releases_are_named():
+    health, _ = checked(Servers(lambda _: listing()), "abc")
+    health.masters = [("m", "m:1", "0.3.0", "LEADER"), ("n", "n:1", "", "UNREACHABLE")]
+    (problem,) = version_problems([*health.masters, *health.tservers])
+    assert "nyala 0.1.0 at a:1; nyala 0.2.0 at b:1; nyala 0.3.0 at c:1, m:1." in problem
+    assert "Stop all servers, install the newest release on each machine" in problem
+    assert version_problems([*health.masters, health.tservers[2]]) == []
 
 
 def test_memory_problem_is_reported_once_in_text_and_json():

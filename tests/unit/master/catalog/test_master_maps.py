@@ -146,7 +146,10 @@ def test_every_master_shows_which_tablet_servers_reach_it():
             found = {s.uuid: s.alive for s in answer.servers if s.role == "tserver"}
             assert found == {"a": True, "b": True, "c": name != partitioned}
             page = masters.master(name).pages()["/tservers"]()
-            assert [row[2] for row in page.rows] == [str(alive) for alive in found.values()]
+            shown = [dict(zip(page.headings, row, strict=True)) for row in page.rows]
+            assert [row["alive"] for row in shown] == [str(alive) for alive in found.values()]
+            releases = [s.version for s in answer.servers if s.role == "tserver"]
+            assert [row["release"] for row in shown] == releases
 
     with_masters(work)
 

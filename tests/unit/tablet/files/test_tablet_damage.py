@@ -183,7 +183,7 @@ def test_file_of_newer_version_or_other_kind_is_refused():
         newer = pack(FileKind.END_STAMPS, [(1, b"abc")])
     finally:
         layout.VERSION = current
-    with pytest.raises(BadVersion, match="version is 9"):
+    with pytest.raises(BadVersion, match="version 9"):
         Sections(memoryview(newer), "f", FileKind.END_STAMPS)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import Unavailable
+from nyala.common.ids import TabletId
 from nyala.common.options import MIB, Options
 from nyala.env.clock import SystemClock
 from nyala.machines import registry
@@ -152,6 +153,16 @@ def test_expensive_compaction_is_not_starved():
     order = server.merge(1)
     assert order.index("large") == 10  # it counts once more at every choice
     assert len(order) == 31
+
+
+def test_scores_are_those_after_a_compaction_that_was_ordered():
+    server: Any = Server(a={"merges": [4, 2]}, b={"merges": [1]}, c={"merges": [3]})
+    compactions = CompactionScheduler(server, server, HistoryHolds(SystemClock()), OPTIONS)
+    a, b, c = (TabletId(group) for group in "abc")
+    compactions.scores = {a: 4.0, b: 1.0, c: 3.0}
+    for group, left in ((a, {a: 2.0, b: 1.0, c: 3.0}), (c, {a: 2.0, b: 1.0})):
+        assert asyncio.run(compactions.compact(server.hosted(group), force=True))
+        assert compactions.scores == left
 
 
 def test_failed_compaction_is_retried_later_without_blocking_others():

@@ -3,9 +3,12 @@
 The checkers of the simulator run as well: no committed entry is lost if the survivor had all of them.
 """
 
+import pyarrow as pa
 import pytest
 
+from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
+from nyala.operate.doctor.steps import risk_of
 from nyala.operate.survivors import ServerEndpoint, has_majority, known_lost, of_tablets
 from nyala.operate.unsafe_config import execute, plan
 from nyala.raft.unsafe_recovery import TERM_GAP
@@ -153,3 +156,76 @@ def test_unnecessary_or_mismatched_unsafe_recovery_is_refused():
         assert "do not answer" in risks[0]
 
     with_group(work)
+
+
+def test_survivor_has_what_only_a_witness_had_before_it_leads():
+    async def work(group):
+        made, witness, last = await left_of_five(group)
+        newest = group.status(witness).last
+        await last.start()
+        found = await survivors(group)
+        (target,) = [s for s in found if s.place.uuid == group.uuid(last)]
+        assert target.last < newest
+        risk = risk_of(target, found)
+        assert (risk.last, risk.known_lost) == (newest, None)
+        assert f"from the witness {group.uuid(witness)}" in "\n".join(risk.lines)
+        todo = await planned(group, last, last, witness)
+        assert todo.risks == ()
+        outcome = await group.on(execute, group.core.env, todo)
+        assert outcome.last == newest
+        assert known_lost(todo.known, outcome.last) is None
+        assert await rows_of(group, made) == [7]
+
+    with_group(work, tservers=5)
+
+
+def test_entries_that_a_witness_has_and_the_survivor_does_not_get_are_a_risk():
+    async def work(group):
+        _, witness, last = await left_of_five(group)
+        group.cluster.network.partition([last.name], [witness.name])
+        await last.start()
+        (risk,) = (await planned(group, last, last, witness)).risks
+        assert f"the witness {group.uuid(witness)} at {witness.address} has entries up to" in risk
+        assert "would be lost" in risk
+
+    with_group(work, tservers=5)
+
+
+async def left_of_five(group):
+    """Make a table of five voters, one of them a witness; kill all others.
+
+    Returns:
+        The table; the witness; a server that was down at the last write, of the row 7, and does not run.
+    """
+    made = await group.cluster.create_table(group.core, "u", replicas=5)
+    group.tablet = made.tablets[0].id
+    leader, witness, *lost, last = group.holders()
+    await group.change(("modify", group.member(witness, voter=True, electable=False)))
+    last.kill()
+    await written(group, made, 7)
+    end = group.status(leader).last
+    await group.cluster.until(lambda: group.status(witness).last == end, "the witness has the row")
+    for process in (leader, *lost):
+        process.kill()
+    return made, witness, last
+
+
+async def rows_of(group, table):
+    """Return the keys of all rows of an open table, as its leader has them."""
+
+    async def read():
+        tokens = await group.core.reader.tokens(table, ReadSpec(latest=True), 20_000)
+        parts = await group.core.reader.collect_all(tokens, lambda _header: None)
+        return sorted(k for part in parts for b in part for k in b.column("k").to_pylist())
+
+    return await group.on(read)
+
+
+async def written(group, table, number):
+    """Write one row of an open table."""
+    numbers = pa.array([number])
+    rows = pa.record_batch([numbers, numbers], names=["k", "v"])
+    session = group.core.session
+    await group.on(
+        lambda: session.write(table, pb.UPSERT, rows, all_or_nothing=False, timeout_ms=20_000)
+    )

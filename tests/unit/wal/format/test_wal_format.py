@@ -166,7 +166,9 @@ def test_damaged_segment_header_is_refused():
 def test_newer_segment_format_is_refused_by_name():
     head = bytearray(pack_segment_header(UUID, 3)[:-4])
     head[8] = 3
-    with pytest.raises(BadVersion, match="some/path has log format 3, this build reads up to 2"):
+    with pytest.raises(
+        BadVersion, match=r"some/path has format version 3, .* reads up to version 2"
+    ):
         unpack_segment_header(bytes(head) + crc32c(bytes(head)).to_bytes(4, "little"), "some/path")
 
 
