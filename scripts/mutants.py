@@ -76,9 +76,9 @@ def apply(text: str, mutant: Mutant) -> str:
             raise ValueError(f"`{find[:40]}` occurs {text.count(find)} times in {mutant['file']}")
         changed = changed.replace(find, replace)
     try:
-        ast.parse(changed)
+        compile(changed, mutant["file"], "exec", dont_inherit=True)
     except SyntaxError as err:
-        raise ValueError(f"{mutant['file']} does not parse any more: {err}") from None
+        raise ValueError(f"{mutant['file']} does not compile any more: {err}") from None
     return changed
 
 

@@ -11,6 +11,7 @@ from tests.tidy.source import (
     area,
     docstrings,
     module,
+    nodes_of,
     own_tests,
     product,
     public,
@@ -102,7 +103,7 @@ def private_access() -> Found:
     }  # public: named tuples, os, sys
     found: Found = defaultdict(list)
     for path, tree in own_tests().items():
-        own = {_name(n) for n in ast.walk(tree) if isinstance(n, (*Functions, ast.ClassDef))}
+        own = {_name(n) for n in nodes_of((*Functions, ast.ClassDef), tree)}
         own |= {a.attr for a in _attributes(tree) if _is_self(a)}
         folder = path.rpartition("/")[0]
         chains = {
@@ -111,8 +112,8 @@ def private_access() -> Found:
             if a.attr in private and a.attr not in own and not _is_self(a)
         }  # one finding for each line
         found[folder] += [f"{path}:{line} {chain}" for line, chain in sorted(chains.items())]
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("nyala"):
+        for node in nodes_of(ast.ImportFrom, tree):
+            if (node.module or "").startswith("nyala"):
                 for alias in node.names:
                     if alias.name.startswith("_") and not alias.name.startswith("__"):
                         found[folder].append(f"{path}:{node.lineno} {node.module}.{alias.name}")
@@ -185,7 +186,7 @@ def _name(node: Any) -> str:
 
 
 def _attributes(tree: ast.Module) -> Iterator[ast.Attribute]:
-    return (n for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+    return nodes_of(ast.Attribute, tree)
 
 
 def _is_self(node: ast.Attribute) -> bool:

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from tests.tidy.source import ROOT, own_tests, product, walk
+from tests.tidy.source import own_tests, product, text_of, walk
 
 BANNED = {  # call -> (replacement, packages under src/nyala where it is the real implementation)
     "time.time": ("env.clock.Clock", ("env",)),
@@ -45,7 +45,7 @@ def test_broad_excepts_have_their_reason():
     found = []
     for path, node in walk(ast.ExceptHandler, product()):
         if isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"):
-            lines = (ROOT / path).read_text().splitlines()
+            lines = text_of(path).splitlines()
             near = "\n".join(lines[max(0, node.lineno - 3) : node.lineno + 3])
             if "#" not in near:
                 found.append(f"{path}:{node.lineno}")
@@ -66,7 +66,7 @@ def test_dead_modules():
             elif isinstance(node, ast.Import):
                 imported.update(a.name for a in node.names)
             del path
-    text = "\n".join((ROOT / p).read_text() for p in product())
+    text = "\n".join(map(text_of, product()))
     modules = {p: p.removeprefix("src/").removesuffix(".py").replace("/", ".") for p in product()}
     dead = [
         p

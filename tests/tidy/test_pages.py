@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.tidy.source import ROOT, product, tracked
+from tests.tidy.source import ROOT, product, text_of, tracked
 
 
 def test_every_module_has_a_docstring():
@@ -18,8 +18,8 @@ MARKERS = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "Not" + "ImplementedError")
 @pytest.mark.parametrize("marker", MARKERS)
 def test_no_marker_for_unfinished_work(marker):
     word = re.compile(rf"\b{marker}\b")
-    files = [p for p in tracked("*.py") if "proto" not in p.parts]
-    assert not [str(p.relative_to(ROOT)) for p in files if word.search(p.read_text())]
+    files = [str(p.relative_to(ROOT)) for p in tracked("*.py") if "proto" not in p.parts]
+    assert not [path for path in files if word.search(text_of(path))]
 
 
 def test_no_references_to_missing_documents():

@@ -4,7 +4,7 @@ import ast
 import functools
 from typing import Any
 
-from tests.tidy.source import ROOT, product, walk
+from tests.tidy.source import nodes_of, product, text_of, walk
 
 MAX_FILE, MAX_FUNCTION, MAX_CLASS, MAX_FACE = 310, 60, 160, 40
 
@@ -17,13 +17,11 @@ OVER_CLASS: dict[str, int] = {}
 @functools.cache
 def code_lines(path: str) -> frozenset[int]:
     """Return the numbers of the lines of code: no docstring, comment or blank line."""
-    text = (ROOT / path).read_text()
-    tree = ast.parse(text)
     prose: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.JoinedStr):
-            prose.update(range(node.lineno, (node.end_lineno or 0) + 1))
-    lines = enumerate(text.splitlines(), 1)
+    for node in nodes_of(ast.Expr, product()[path]):
+        if isinstance(node.value, ast.Constant | ast.JoinedStr):
+            prose.update(range(node.lineno, node.end_lineno + 1))
+    lines = enumerate(text_of(path).splitlines(), 1)
     return frozenset(n for n, t in lines if n not in prose and t.strip() and t.strip()[0] != "#")
 
 
@@ -69,4 +67,4 @@ def test_package_init_modules_define_nothing():
                 if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name not in ("__getattr__", "__dir__")
             ]  # fmt: skip
             assert not defined, f"{path} defines {defined}"
-            assert len((ROOT / path).read_text().splitlines()) <= MAX_FACE, path
+            assert len(text_of(path).splitlines()) <= MAX_FACE, path

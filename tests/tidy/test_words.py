@@ -5,7 +5,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-from tests.tidy.source import ROOT, docstrings, own_tests, parsed, tracked
+from tests.tidy.source import ROOT, docstrings, own_tests, parsed, text_of, tracked
 
 METAPHORS = re.compile(
     r"\b(storms?|patien(ce|t)|asleep|rouse[ds]?|dies|died|dying|heirs?|graves?|doomed|believ\w+|"
@@ -14,6 +14,8 @@ METAPHORS = re.compile(
     re.IGNORECASE,
 )
 """Words removed from all texts. The glossary in CONTRIBUTING.md has the term for each idea."""
+COMMENT = re.compile("#.*")
+"""The end of a line after the first `#`, which is all of a comment unless the `#` is part of a string."""
 IDENTIFIER = re.compile(r"`[^`]*`|https?://\S+")
 
 
@@ -22,8 +24,8 @@ def _texts() -> Iterator[tuple[str, str]]:
     trees = own_tests() | parsed("scripts/*.py") | parsed("benchmarks/*.py")
     for path, tree in trees.items():
         yield from ((f"{path}:{line}", text) for line, text in docstrings(tree))
-        text = (ROOT / path).read_text()
-        if METAPHORS.search(text):
+        text = text_of(path)
+        if any(METAPHORS.search(comment) for comment in COMMENT.findall(text)):
             for token in tokenize.generate_tokens(io.StringIO(text).readline):
                 if token.type == tokenize.COMMENT:
                     yield f"{path}:{token.start[0]}", token.string

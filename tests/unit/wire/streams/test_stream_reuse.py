@@ -116,7 +116,8 @@ def test_connection_of_a_stream_that_was_left_or_refused_is_not_used_again(ports
 
 def test_connection_that_is_made_while_its_client_closes_takes_no_stream(ports, monkeypatch):
     async def scenario():
-        answers, connected, closed = [], asyncio.Event(), asyncio.Event()
+        answers: list[object] = []
+        connected, closed = asyncio.Event(), asyncio.Event()
 
         async def dial(*args):
             end = await connection.dial(*args)
