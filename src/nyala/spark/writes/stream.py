@@ -143,11 +143,20 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
                     "earlier batches are not in it. Nothing was written. To write it from the first batch "
                     "on, start the query with a new checkpointLocation and option new_checkpoint=restart"
                 )
-            last = -1 if known is None else known.epoch
-            if epoch > last + 1:
+            if known is None and epoch:
                 raise InvalidArgument(
-                    f"batch {epoch} of stream {self._name!r} follows batch {last} in this cluster: the "
-                    "batches between are missing, because the checkpoint belongs to another cluster or "
+                    f"this is batch {epoch} of stream {self._name!r}, and the cluster knows no batch of it. "
+                    "Either its catalog was rebuilt after all masters were lost (nyala master "
+                    "unsafe_rebuild), which loses the last batches of streams and no rows; or the "
+                    "checkpoint is of another cluster, or of a stream with another name. Nothing was "
+                    "written. After a rebuild, start the query with a new checkpointLocation and the same "
+                    "name: its batch 0 begins where its source begins, and rows that an upsert writes "
+                    "again stay the same. Otherwise use the cluster and the name that the checkpoint is of"
+                )
+            if known is not None and epoch > known.epoch + 1:
+                raise InvalidArgument(
+                    f"batch {epoch} of stream {self._name!r} follows batch {known.epoch} in this cluster: "
+                    "the batches between are missing, because the checkpoint belongs to another cluster or "
                     "stream. Use the checkpoint that this stream was written with, or a new one with option "
                     "new_checkpoint=restart"
                 )
