@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nyala.backup.row_groups import batches_of
 from nyala.client.calls.rows import OPS
 from nyala.client.client import Client, connect
+from nyala.common.casting import exact_cast
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.common.partition_spec import Hash, Partition
 from nyala.spark.jobs import bad_lines
@@ -124,12 +127,12 @@ def import_files(
         NotFound: without `create`, there is no such table.
     """
     files = list_files(path, format, delimiter)
-    found = schema_of(files[0])
+    found = schema_of(files[0]) if create else pa.schema([])
     operation = operation or job_id
     folder = bad_lines.checked_folder(bad, operation)
     with connect(masters) as client:
         schema, keys = _target(client, table, found, create, key)
-        check_columns(files, schema.names, keys)
+        check_columns(files, schema, keys)
         plan = _plan(files, schema, folder, max_bad, op)
         shown = {f.name: str(f.type) for f in schema}
         size = sum(f.bytes for f in files)
@@ -281,8 +284,7 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
     schema = pa.schema([every.field(n) for n in columns])
     with open(file.path, "rb") as raw, unchanged(file, raw):
         if file.kind == "parquet":
-            for batch in batches_of(raw, schema.names):
-                yield from pa.table(batch).select(schema.names).cast(schema).to_batches()
+            yield from _parquet_rows(file, raw, schema)
             return
         found: list[BadLine] = []
         if file.kind == "csv":
@@ -295,6 +297,47 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
                 yield from table.select(schema.names).cast(schema).to_batches()
         if plan.bad:
             bad_lines.replace_lines(plan.bad, number, file.path, found)
+
+
+def _parquet_rows(file: InputFile, raw: BinaryIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file as rows of the table.
+
+    Args:
+        file: the file.
+        raw: the same, opened.
+        schema: columns wanted.
+
+    Raises:
+        InvalidArgument: it cannot be read, or has a null in a column that has none.
+        SchemaMismatch: a value does not convert without loss; the message names column, row and value.
+    """
+    first, batches = 0, batches_of(raw, schema.names)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError) as err:
+            if isinstance(err, OSError) and err.errno:
+                raise  # of the operating system, not of the content
+            raise InvalidArgument(
+                f"{file.path} cannot be read after row {first}: {err}; write the file again"
+            ) from err
+        if batch is None:
+            return
+        columns = []
+        for field in schema:
+            what = f"{file.path}: column {field.name!r}"
+            column = exact_cast(
+                pa.chunked_array([batch.column(field.name)]), field.type, what, first
+            )
+            if column.null_count and not field.nullable:
+                row = first + pc.index(pc.is_null(column), True).as_py()
+                raise InvalidArgument(
+                    f"{what}, row {row}: there is no value, and the column of the table cannot be null; "
+                    "leave such rows out"
+                )
+            columns.append(column)
+        yield from pa.table(columns, schema=schema).to_batches()
+        first += batch.num_rows
 
 
 def _check_bad(file: InputFile, found: Sequence[BadLine], plan: ImportPlan) -> None:
