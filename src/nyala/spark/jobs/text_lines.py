@@ -11,7 +11,7 @@ import pyarrow.csv as pcsv
 import pyarrow.json as pjson
 
 from nyala.common.errors import InvalidArgument
-from nyala.tablet.write.row_checks import MAX_CELL_BYTES
+from nyala.common.types import MAX_CELL_BYTES
 
 BLOCK_LINES = 20_000
 BLOCK_BYTES = 16 << 20
