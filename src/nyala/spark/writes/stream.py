@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from nyala.client.transactions.keys import CommittedKey, StreamKey
 from nyala.common.errors import InvalidArgument
 from nyala.spark.clients import writing_client
+from nyala.spark.stream_errors import naming_table
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import (
     TaskStaged,
@@ -91,7 +92,8 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
         assert batch, f"Spark did not set {BATCH_PROPERTY}"
         drawn = f"{self._options.write_id} {query} {batch}".encode()
         transaction = hashlib.sha256(drawn).digest()[:16].hex()
-        return stage_rows(self._options, transaction, iterator, query)
+        with naming_table(self._options.table):
+            return stage_rows(self._options, transaction, iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a batch, unless it was committed before.
@@ -104,7 +106,12 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
         if not staged:
             say(f"batch {batchId} of stream {self._name!r} has no tasks; it is not recorded")
             return
-        first = staged[0]
+        with naming_table(options.table):
+            self._commit(staged, batchId)
+
+    def _commit(self, staged: list[TaskStaged], batchId: int) -> None:
+        """Commit a batch that has tasks."""
+        options, first = self._options, staged[0]
         client = writing_client(options.masters)
         known = client.find_key(self._name)
         key = self.key_of(known, first.query, batchId)
