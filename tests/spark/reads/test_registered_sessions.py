@@ -9,19 +9,11 @@ from nyala.spark.session import registered
 from nyala.spark.source import NyalaSource
 
 
-class Refused(AnalysisException):
-    """An error of Spark with a condition.
-
-    Args:
-        condition: its name.
-    """
-
-    def __init__(self, condition: str) -> None:
-        super().__init__(condition)
-        self._named = condition
-
-    def getCondition(self) -> str:
-        return self._named
+def refused(condition: str) -> AnalysisException:
+    """Return an error of Spark with a condition."""
+    error = AnalysisException(condition)
+    error.getCondition = lambda: condition
+    return error
 
 
 class Session:
@@ -39,7 +31,7 @@ class Session:
     def register(self, source: type) -> None:
         self.sources.append(source)
         if self._condition:
-            raise Refused(self._condition)
+            raise refused(self._condition)
 
 
 def test_data_source_is_registered_once_in_each_session():
