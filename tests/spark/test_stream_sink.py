@@ -114,7 +114,7 @@ def test_job_cannot_have_the_name_of_a_stream(cluster, client, table):
 @pytest.mark.row("W2")
 def test_batches_are_never_skipped(cluster, client, table):
     query = Query(cluster, client, table, table.name, "q1")
-    with pytest.raises(InvalidArgument, match=r"batch 3 of stream .* follows batch -1"):
+    with pytest.raises(InvalidArgument, match=r"batch 3 of stream .* knows no batch of it"):
         query.batch(3, v="x")
     query.batch(0, v="a")
     with pytest.raises(InvalidArgument, match="batches between are missing"):
@@ -137,6 +137,13 @@ def test_batches_are_never_skipped(cluster, client, table):
 def test_key_of_a_batch(known, query, epoch, restart, replaces):
     key = StreamTableWriter(PLAIN, "n", restart).key_of(known, query, epoch)
     assert (key.query, key.epoch, key.replaces, key.table) == (query, epoch, replaces, "A")
+
+
+def test_batch_after_a_rebuild_of_the_catalog_is_refused_with_its_remedy():
+    made = StreamTableWriter(PLAIN, "n", False)
+    with pytest.raises(InvalidArgument, match=r"catalog was rebuilt .* new checkpointLocation"):
+        made.key_of(None, "q", 7)
+    assert made.key_of(None, "new", 0).replaces == ""
 
 
 @pytest.mark.parametrize("epoch", [3, 4])

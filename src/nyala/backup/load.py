@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from nyala.backup.row_groups import batches_of
 from nyala.client.table import Table
@@ -58,11 +57,10 @@ def load_file(load: FileLoad, table: Table) -> int:
 def _batches(load: FileLoad) -> Iterator[pa.RecordBatch]:
     """Yield the rows to write, with the operation of each."""
     try:
-        with pq.ParquetFile(load.path) as file:
-            for batch in batches_of(file):
-                made = to_target(load, batch)
-                if made.num_rows:
-                    yield made
+        for batch in batches_of(load.path):
+            made = to_target(load, batch)
+            if made.num_rows:
+                yield made
     except (KeyError, OSError, pa.ArrowException) as err:
         raise Corrupt(f"{load.path} cannot be read: {err}") from err
 

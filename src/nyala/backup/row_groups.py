@@ -1,6 +1,8 @@
-"""Rows of a Parquet file in batches of limited memory, whatever the size of its rows."""
+"""Rows of a Parquet file in batches of limited memory, whatever the size of rows and row groups."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,23 +11,26 @@ BATCH_ROWS = 50_000
 """Maximum number of rows of a batch."""
 BATCH_BYTES = 16 << 20
 """Approximate maximum number of bytes of a batch, by the size of its row group; one row always fits."""
+STREAM_BYTES = 1 << 20
+"""Bytes of a column that are read at a time. Without this limit its whole part of a row group is read."""
 
 
 def batches_of(
-    file: pq.ParquetFile, columns: Sequence[str] | None = None
+    source: str | Path | BinaryIO, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in their order. A batch has rows of one row group.
 
     Args:
-        file: opened.
+        source: path of the file, or the file, opened; it stays open.
         columns: names; None: all.
 
     Raises:
         pa.ArrowException, OSError: it cannot be read.
     """
-    for number in range(file.num_row_groups):
-        group = file.metadata.row_group(number)
-        rows = BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
-        yield from file.iter_batches(
-            max(1, min(BATCH_ROWS, rows)), row_groups=[number], columns=columns
-        )
+    with pq.ParquetFile(source, pre_buffer=False, buffer_size=STREAM_BYTES) as file:
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            rows = BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
+            yield from file.iter_batches(
+                max(1, min(BATCH_ROWS, rows)), row_groups=[number], columns=columns
+            )

@@ -29,6 +29,8 @@ _ALIASES: Mapping[pa.DataType, pa.DataType] = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+MAX_CELL_BYTES = 64 << 10
+"""Maximum bytes of one string or binary value, as Kudu's limit on cells."""
 _SHORT_NUMBER = re.compile("[0-9]{1,2}")
 
 

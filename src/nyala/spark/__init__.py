@@ -5,6 +5,7 @@ from nyala.spark.frames.merge import MergeCounts, merge
 from nyala.spark.frames.read import read, register_views
 from nyala.spark.frames.tablets import partition_by_tablet
 from nyala.spark.query.sql import sql
+from nyala.spark.session import registered
 from nyala.spark.source import NyalaSource
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "partition_by_tablet",
     "read",
     "register_views",
+    "registered",
     "sql",
 ]

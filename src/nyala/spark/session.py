@@ -8,13 +8,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakSet
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import nyala
 from nyala.spark.source import NyalaSource
 
 DAEMON = "nyala.spark.daemon"
+PRESENT = "DATA_SOURCE_ALREADY_EXISTS"
+"""Spark's error for a data source that its search has found."""
 TASK_TRIES = 4
 """Maximum number of tries of a task, as on a cluster; `local[n]` alone does not retry."""
 
@@ -58,11 +62,11 @@ def program_session(name: str) -> SparkSession:
     """
     active = SparkSession.getActiveSession()
     if active is not None:
-        return _registered(active)
+        return registered(active)
     if SUBMITTED not in os.environ:
         return spark_session(name)
     with _keeping_interrupts():
-        return _registered(SparkSession.builder.getOrCreate())
+        return registered(SparkSession.builder.getOrCreate())
 
 
 def spark_session(name: str, cores: int = 2) -> SparkSession:
@@ -94,14 +98,25 @@ def spark_session(name: str, cores: int = 2) -> SparkSession:
         .config("spark.log.level", "ERROR")
     )
     with _keeping_interrupts():
-        return _registered(builder.getOrCreate())
+        return registered(builder.getOrCreate())
 
 
-def _registered(spark: SparkSession) -> SparkSession:
-    """Return a session after registering the data source in it.
+_known: "WeakSet[SparkSession]" = WeakSet()
+"""Sessions in which this process has registered the data source; Spark warns of a second time."""
+
+
+def registered(spark: SparkSession) -> SparkSession:
+    """Return a session, in which the data source is registered if this process has not done it before.
 
     Spark looks for data sources of Python packages once, at the first use of a format, in a Python process
-    that has 10 s to start. If that fails there are none, in no session, until the JVM ends.
+    that has 10 s to start. If that fails there are none, in no session, until the JVM ends. A session that
+    `newSession()` makes has what the search has found, and not what was registered in another session.
     """
-    spark.dataSource.register(NyalaSource)
+    if spark not in _known:
+        try:
+            spark.dataSource.register(NyalaSource)
+        except AnalysisException as err:
+            if err.getCondition() != PRESENT:  # else the search has found it
+                raise
+        _known.add(spark)
     return spark

@@ -1,6 +1,9 @@
 """Errors that end a stream, with what to do next."""
 
-from nyala.common.errors import HistoryGone, NyalaError, SchemaMismatch
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nyala.common.errors import Forbidden, HistoryGone, NyalaError, SchemaMismatch
 
 
 def history_gone(table: str, hold_s: int, err: NyalaError) -> HistoryGone:
@@ -32,3 +35,25 @@ def altered(table: str, what: str) -> SchemaMismatch:
         "here. Start it again, load() included, with the same checkpointLocation: it continues after its "
         'last batch, with the new columns; option "columns" names those that it needs'
     )
+
+
+@contextmanager
+def naming_table(table: str) -> Iterator[None]:
+    """Name the table in an error of the block that a grant is missing, and say how to continue.
+
+    The servers do not name a table to a user who has no grant on it.
+
+    Args:
+        table: name of the table, as the query has it.
+
+    Raises:
+        Forbidden: with the text of the server, which names the user and the role.
+    """
+    try:
+        yield
+    except Forbidden as err:
+        raise Forbidden(
+            f"table {table!r}: {err.message}. The query ends, and its present batch has no effect; when the "
+            "grant is given, start it again with the same checkpointLocation: it continues with this batch",
+            dict(err.details),
+        ) from err

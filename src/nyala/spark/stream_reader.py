@@ -20,7 +20,7 @@ from nyala.client.scan_token import ScanToken
 from nyala.common.errors import HistoryGone, SchemaMismatch
 from nyala.spark.batches import combined
 from nyala.spark.reader import TokenPartition, read_token
-from nyala.spark.stream_errors import altered, history_gone
+from nyala.spark.stream_errors import altered, history_gone, naming_table
 from nyala.spark.stream_offset import StreamOffset
 from nyala.spark.stream_options import StreamOptions
 from nyala.spark.stream_plan import StreamPlan
@@ -73,12 +73,14 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         begin = StreamOffset.of(start)
-        end = self._plan.next_offset(begin, rows)
+        with naming_table(self._options.table):
+            end = self._plan.next_offset(begin, rows)
         return start if end == begin else end.as_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the parts of a batch."""
-        tokens = self._plan.tokens(StreamOffset.of(start), StreamOffset.of(end))
+        with naming_table(self._options.table):
+            tokens = self._plan.tokens(StreamOffset.of(start), StreamOffset.of(end))
         return [TokenPartition(t) for t in tokens] or [TokenPartition(b"")]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -86,12 +88,17 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, TokenPartition), f"not a partition of this reader: {partition}"
         options, schema = self._options, self._arrow
         try:
-            for batch in combined(read_token(partition), BATCH_ROWS):
-                columns = batch.columns
-                if batch.num_columns < len(schema):  # a snapshot
-                    rows, at = batch.num_rows, ScanToken.parse(partition.token).at
-                    columns = [*columns, pa.repeat("insert", rows), pa.repeat(pa.scalar(at), rows)]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            with naming_table(options.table):
+                for batch in combined(read_token(partition), BATCH_ROWS):
+                    columns = batch.columns
+                    if batch.num_columns < len(schema):  # a snapshot
+                        rows, at = batch.num_rows, ScanToken.parse(partition.token).at
+                        columns = [
+                            *columns,
+                            pa.repeat("insert", rows),
+                            pa.repeat(pa.scalar(at), rows),
+                        ]
+                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
         except HistoryGone as err:
             raise history_gone(options.table, options.hold_s, err) from err
         except SchemaMismatch as err:

@@ -1,11 +1,14 @@
 """Jobs with stand-by drivers: a second driver finishes what the first one has left."""
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from nyala.common.errors import InvalidArgument
 from nyala.spark.jobs import copy, import_files
 from nyala.spark.jobs.commands import parse
 from nyala.spark.pipelines.jobs import job_pipeline
@@ -58,3 +61,22 @@ def test_import_and_copy_by_two_drivers_take_effect_once(spark, cluster, tables,
     found = [tables.table(n).scan(order=True).to_arrow() for n in ("left", "right")]
     assert found[0] == found[1]
     assert found[0]["v"].to_pylist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("mode", ["--atomic", "--no-atomic"])
+def test_bad_lines_of_two_drivers_are_in_their_folder_once(spark, cluster, tables, tmp_path, mode):
+    path, bad = tmp_path / "rows.csv", tmp_path / "bad"
+    path.write_text("k,v\n1,a\nx,b\n3,c\n4\n")
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+    tables.create_table("bad", columns, ["k"], replicas=1)
+    words = [str(path), "bad", "--bad", str(bad)]
+    given = arguments_of(cluster, "import", *words, mode, "--standby")
+    with pytest.raises(RuntimeError, match="planted"):
+        job_pipeline("import", given, ends_after(import_files), asdict, print).run(spark)
+    done = job_pipeline("import", given, import_files, asdict, print).run(spark, standby=True)
+    assert (done.own_steps, done.results["work"]["bad_lines"]) == (["work"], 2)
+    lines = [json.loads(x) for p in bad.glob("*.jsonl") for x in p.read_text().splitlines()]
+    assert [(line["number"], line["text"]) for line in lines] == [(3, "x,b"), (5, "4")]
+    with pytest.raises(InvalidArgument, match="its files are not of this import"):
+        job_pipeline("import", given, import_files, asdict, print).run(spark)
+    assert tables.table("bad").scan(["k"], order=True).to_arrow()["k"].to_pylist() == [1, 3]

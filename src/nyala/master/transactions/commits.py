@@ -129,8 +129,9 @@ class Commits:
         if self._denials.forgotten(request.since, use, taken):
             return txn.TxnOutcome(kind=_Kind.UNKNOWN)
         self._ready()
-        owner = "" if use is None else use.user.owner(taken)
-        return await self._attempt(request, tablets, use, owner)
+        if use is None:
+            return await self._attempt(request, tablets, None, "")
+        return await self._attempt(request, tablets, use.of_table(taken), use.user.owner(taken))
 
     async def _attempt(
         self,

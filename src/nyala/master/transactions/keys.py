@@ -8,7 +8,7 @@ A name belongs to the user whose transaction took it first, so that a transactio
 answered with an outcome of which it has no part.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from nyala.common.errors import Forbidden, InvalidArgument
@@ -95,6 +95,20 @@ class KeyUse:
     def won(self, taken: cat.KeyRecord | None) -> bool:
         """Return whether the row of the key is of this transaction, whoever owns the key by now."""
         return taken is not None and bool(taken.transaction == self.transaction)
+
+    def of_table(self, taken: cat.KeyRecord | None) -> "KeyUse":
+        """Return the use as the row keeps it: an epoch without a table leaves that of its query as it is.
+
+        Args:
+            taken: the row with the name; None: there is none.
+        """
+        key = self.key
+        if not key.query or key.table or taken is None or taken.key.query != key.query:
+            return self
+        named = txn.TxnKey()
+        named.CopyFrom(key)
+        named.table = taken.key.table
+        return replace(self, key=named)
 
 
 def check(key: txn.TxnKey) -> None:
@@ -196,6 +210,12 @@ def _of_new_query(key: txn.TxnKey, current: str) -> KeyVerdict:
         named = f"replaces {key.replaces!r}" if key.replaces else "names none to replace"
         present = f"has the query {current!r}" if current else "has no query yet"
         return _refused(f"the stream {key.name!r} {present}, and the query {key.query!r} {named}")
+    if key.epoch and not current:
+        return _refused(
+            f"the stream {key.name!r} has no epoch in this catalog, so it begins at epoch 0, and this one is "
+            f"{key.epoch}. The last epochs of streams are lost when a catalog is rebuilt (nyala master "
+            "unsafe_rebuild): write the stream by a new query, from epoch 0 on"
+        )
     if key.epoch:
         return _refused(
             f"a new query of {key.name!r} begins at epoch 0, and this one is {key.epoch}"

@@ -11,6 +11,7 @@ from nyala.common.hybrid_time import as_stamp
 from nyala.spark.carried import login_options
 from nyala.spark.clients import process_client
 from nyala.spark.options import masters_of
+from nyala.spark.session import registered
 
 
 def read(
@@ -54,7 +55,7 @@ def read(
     for name, value in (("split_bytes", split_bytes), ("hold_s", hold_s)):
         if value is not None:
             options[name] = str(value)
-    frame = spark.read.format("nyala").options(**options).load()
+    frame = registered(spark).read.format("nyala").options(**options).load()
     return frame if columns is None or columns else frame.select()
 
 

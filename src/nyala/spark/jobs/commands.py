@@ -42,6 +42,8 @@ JOBS: Mapping[str, Callable[..., Any]] = {
     "restore": restore,
 }
 TIMES = ("at", "other_at")
+OF_PROGRAMS = ("spark", "report", "operation")
+"""Parameters that are no arguments of a command."""
 STANDBY_GOES_ON = "the next driver goes on: another one that waits, or the same command run again"
 STANDBY = "wait while another driver runs the same job, and take over when that one has ended early"
 FAILED_CHECKS = {"compare": "equal", "verify": "correct"}
@@ -51,7 +53,7 @@ WRITTEN_AGAIN = "rows that were written stay: run the command again, which write
 ONLY_READS = "the job only reads: nothing stays"
 INTERRUPTED_JOBS = {
     "import": "its rows took effect all or not at all; with --no-atomic, some may have. Run the command "
-    "again, without --create if the table is there, and with another folder for --bad",
+    "again, without --create if the table is there, and without --job-id with another folder for --bad",
     "export": "if the folder has its name, it is whole; else run the command again, which removes what this "
     "one wrote",
     "copy": "rows that were copied stay: run the command again, with --existing",
@@ -98,7 +100,7 @@ def parser_of(name: str, program: str) -> Parser:
     parser = Parser(prog=f"{program} {name}", description=doc.splitlines()[0], allow_abbrev=False)
     hints = typing.get_type_hints(function)
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in ("spark", "report"):
+        if parameter.name in OF_PROGRAMS:
             continue
         text = " ".join(helps.get(parameter.name, "").split()).replace("%", "%%")
         positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -12,6 +12,7 @@ from nyala.client.client import connect
 from nyala.common.errors import InvalidArgument
 from nyala.spark.jobs.reports import Report
 from nyala.spark.options import split
+from nyala.spark.session import registered
 
 SHOWN = 20
 LEFT, RIGHT, CHANGED = "only_left", "only_right", "changed"
@@ -48,7 +49,7 @@ def read_table(spark: SparkSession, table: str, masters: str, at: int = 0) -> Da
         at: hybrid time; 0: now.
     """
     options = {"table": table, "masters": masters, **({"at": str(at)} if at else {})}
-    return spark.read.format("nyala").options(**options).load()
+    return registered(spark).read.format("nyala").options(**options).load()
 
 
 def compare(

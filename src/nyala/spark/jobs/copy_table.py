@@ -16,6 +16,7 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Schem
 from nyala.spark.clients import check_same
 from nyala.spark.jobs.comparison import read_table
 from nyala.spark.jobs.reports import Report
+from nyala.spark.session import registered
 from nyala.spark.writes.stream import RESTART
 
 ROWS_AT_A_TIME = 500_000
@@ -144,7 +145,7 @@ def _prepare(
 def _changes(spark: SparkSession, source: str, masters: str, rows: int) -> DataFrame:
     """Return the rows and changes of a table as a stream, with the operation of each in `_op`."""
     options = {"table": source, "masters": masters, "starting": "snapshot"}
-    stream = spark.readStream.format("nyala").options(**options)
+    stream = registered(spark).readStream.format("nyala").options(**options)
     frame = stream.option("max_rows_per_trigger", str(rows)).load()
     operation = f.when(f.col("_op") == "delete", "delete").otherwise("upsert")
     return frame.drop("_timestamp").withColumn("_op", operation)

@@ -1,21 +1,21 @@
 """Import of CSV, JSON lines and Parquet files into a table: a task for each file."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from nyala.backup.folders import whole_file
 from nyala.backup.row_groups import batches_of
 from nyala.client.calls.rows import OPS
 from nyala.client.client import Client, connect
+from nyala.common.casting import exact_cast
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.common.partition_spec import Hash, Partition
+from nyala.spark.jobs import bad_lines
 from nyala.spark.jobs.input_files import (
     InputFile,
     check_columns,
@@ -94,6 +94,7 @@ def import_files(
     op: str = "upsert",
     atomic: bool = True,
     job_id: str = "",
+    operation: str = "",
     dry_run: bool = False,
     report: Report = str,
 ) -> Imported:
@@ -115,6 +116,8 @@ def import_files(
         op: operation of each row, as for writes of data frames.
         atomic: all rows become visible at once, or none; false for more rows than the servers can stage.
         job_id: the job takes effect once under this id, however often it is run.
+        operation: id of the operation that the folder of bad lines belongs to; one that was begun by another
+            driver goes on with its files. Empty: `job_id`.
         dry_run: show the files and their columns, and write nothing.
         report: called with lines about the progress.
 
@@ -124,11 +127,12 @@ def import_files(
         NotFound: without `create`, there is no such table.
     """
     files = list_files(path, format, delimiter)
-    found = schema_of(files[0])
-    folder = _bad_folder(bad)
+    found = schema_of(files[0]) if create else pa.schema([])
+    operation = operation or job_id
+    folder = bad_lines.checked_folder(bad, operation)
     with connect(masters) as client:
         schema, keys = _target(client, table, found, create, key)
-        check_columns(files, schema.names, keys)
+        check_columns(files, schema, keys)
         plan = _plan(files, schema, folder, max_bad, op)
         shown = {f.name: str(f.type) for f in schema}
         size = sum(f.bytes for f in files)
@@ -136,8 +140,11 @@ def import_files(
         result = Imported(table, len(files), size, 0, shown, create)
         if dry_run:
             return result
+        if _is_done(client, job_id):
+            report(f"job {job_id!r} has taken effect before; nothing is written again")
+            return _with_bad(result, folder)
         if folder:
-            Path(folder).mkdir(parents=True, exist_ok=True)
+            bad_lines.begin(folder, operation)
         if create:
             parts = Partition(hash=[Hash(list(keys), buckets)]) if buckets else None
             client.create_table(table, schema, keys, parts, replicas)
@@ -147,7 +154,20 @@ def import_files(
     rows = _frame(spark, plan, options, op)
     rows.write.format("nyala").options(**options).mode("append").save()
     report(f"{len(files)} files were written")
-    return replace(result, bad_lines=_count_bad(folder))
+    if folder:
+        names = [bad_lines.file_name(n, f.path) for n, f in enumerate(files)]
+        bad_lines.remove_others(folder, names)
+    return _with_bad(result, folder)
+
+
+def _is_done(client: Client, job_id: str) -> bool:
+    """Return whether a job has taken effect: its bad lines are those in the folder."""
+    known = client.find_key(job_id) if job_id else None
+    return known is not None and not known.query
+
+
+def _with_bad(result: Imported, folder: str) -> Imported:
+    return replace(result, bad_lines=bad_lines.count_lines(folder)) if folder else result
 
 
 def _plan(
@@ -178,13 +198,6 @@ def _plan(
             "files with equal columns together, and the others in other jobs"
         )
     return made
-
-
-def _bad_folder(bad: str) -> str:
-    """Return the absolute path of the folder of bad lines; empty: none."""
-    if bad and Path(bad).exists() and (not Path(bad).is_dir() or any(Path(bad).iterdir())):
-        raise InvalidArgument(f"{bad} is not an empty folder; name one for the bad lines")
-    return str(Path(bad).absolute()) if bad else ""
 
 
 def _target(
@@ -271,8 +284,7 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
     schema = pa.schema([every.field(n) for n in columns])
     with open(file.path, "rb") as raw, unchanged(file, raw):
         if file.kind == "parquet":
-            for batch in batches_of(pq.ParquetFile(raw), schema.names):
-                yield from pa.table(batch).select(schema.names).cast(schema).to_batches()
+            yield from _parquet_rows(file, raw, schema)
             return
         found: list[BadLine] = []
         if file.kind == "csv":
@@ -283,8 +295,49 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
             _check_bad(file, found, plan)
             if table is not None:
                 yield from table.select(schema.names).cast(schema).to_batches()
-        if found:
-            _write_bad(plan, number, file, found)
+        if plan.bad:
+            bad_lines.replace_lines(plan.bad, number, file.path, found)
+
+
+def _parquet_rows(file: InputFile, raw: BinaryIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a Parquet file as rows of the table.
+
+    Args:
+        file: the file.
+        raw: the same, opened.
+        schema: columns wanted.
+
+    Raises:
+        InvalidArgument: it cannot be read, or has a null in a column that has none.
+        SchemaMismatch: a value does not convert without loss; the message names column, row and value.
+    """
+    first, batches = 0, batches_of(raw, schema.names)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError) as err:
+            if isinstance(err, OSError) and err.errno:
+                raise  # of the operating system, not of the content
+            raise InvalidArgument(
+                f"{file.path} cannot be read after row {first}: {err}; write the file again"
+            ) from err
+        if batch is None:
+            return
+        columns = []
+        for field in schema:
+            what = f"{file.path}: column {field.name!r}"
+            column = exact_cast(
+                pa.chunked_array([batch.column(field.name)]), field.type, what, first
+            )
+            if column.null_count and not field.nullable:
+                row = first + pc.index(pc.is_null(column), True).as_py()
+                raise InvalidArgument(
+                    f"{what}, row {row}: there is no value, and the column of the table cannot be null; "
+                    "leave such rows out"
+                )
+            columns.append(column)
+        yield from pa.table(columns, schema=schema).to_batches()
+        first += batch.num_rows
 
 
 def _check_bad(file: InputFile, found: Sequence[BadLine], plan: ImportPlan) -> None:
@@ -297,18 +350,3 @@ def _check_bad(file: InputFile, found: Sequence[BadLine], plan: ImportPlan) -> N
         where = f"more than {most} bad lines; the first is line {first.number}"
         hint = "raise --max-bad, or mend the file"
     raise InvalidArgument(f"{file.path}: {where}: {first.error}: {first.text[:200]!r}; {hint}")
-
-
-def _write_bad(plan: ImportPlan, number: int, file: InputFile, found: Sequence[BadLine]) -> None:
-    """Write the bad lines of a file; a later attempt of the task replaces them."""
-    path = Path(plan.bad) / f"{number:05d}-{Path(file.path).name}.bad.jsonl"
-    with whole_file(path) as out:
-        for line in found:
-            text = json.dumps({"file": file.path, **asdict(line)}, ensure_ascii=False)
-            out.write(f"{text}\n".encode())
-
-
-def _count_bad(folder: str) -> int:
-    if not folder:
-        return 0
-    return sum(len(p.read_bytes().splitlines()) for p in Path(folder).glob("*.bad.jsonl"))

@@ -1,6 +1,7 @@
 """Files of an import: their list, their format, their columns; what cannot be imported is refused first."""
 
 import glob
+import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,19 +15,29 @@ import pyarrow.csv as pcsv
 import pyarrow.json as pjson
 import pyarrow.parquet as pq
 
+from nyala.common.casting import check_types
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import check_column_name
 from nyala.common.types import plain_type, type_name
-from nyala.spark.jobs.text_lines import check_encoding, header_of
+from nyala.spark.jobs.text_lines import (
+    ARROW_BYTES,
+    LINE_BYTES,
+    check_compressed,
+    check_encoding,
+    header_of,
+)
 
 FORMATS = ("csv", "json", "parquet")
-SAMPLE_BYTES = 1 << 20
+SAMPLE_BYTES = ARROW_BYTES
 """Bytes at the beginning of the first file from which column types are inferred."""
 _ENDINGS = {
     ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
 }  # fmt: skip
+MAX_DIGITS = 38
+"""Maximum precision of a decimal."""
 _WIDER = {
-    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.null(): pa.string(),
+    pa.float16(): pa.float32(), pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(),
+    pa.null(): pa.string(),
 }  # fmt: skip
 
 
@@ -54,7 +65,7 @@ def list_files(path: str, format: str = "", delimiter: str = ",") -> list[InputF
 
     Args:
         path: of a file or a folder, or a pattern such as "data/*.csv". Names that begin with "." or "_" are
-            skipped in folders.
+            skipped in folders, with what is in folders of such names; "_x=1" is a partition, and is not.
         format: of all files; empty: by their endings.
         delimiter: between fields of CSV.
 
@@ -83,7 +94,11 @@ def list_files(path: str, format: str = "", delimiter: str = ",") -> list[InputF
 def _paths(path: str) -> list[Path]:
     named = Path(path)
     if named.is_dir():
-        found = sorted(p for p in named.rglob("*") if p.is_file() and p.name[0] not in "._")
+        found = sorted(
+            p
+            for p in named.rglob("*")
+            if p.is_file() and not any(map(_is_hidden, p.relative_to(named).parts))
+        )
         if not found:
             raise InvalidArgument(f"the folder {path} has no files; name another one")
         return found
@@ -92,6 +107,11 @@ def _paths(path: str) -> list[Path]:
     if not found:
         raise InvalidArgument(f"{path}: there is no such file; check the path")
     return found
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether Spark skips a name in a folder of data, such as _SUCCESS, _temporary and .x.crc."""
+    return name[0] == "." or (name[0] == "_" and "=" not in name)
 
 
 def _file(path: Path, format: str, delimiter: str) -> InputFile:
@@ -103,6 +123,9 @@ def _file(path: Path, format: str, delimiter: str) -> InputFile:
         raise InvalidArgument(
             f"the name of file {str(path)!r} is no UTF-8 text; rename the file, or name a pattern without it"
         ) from err
+    with path.open("rb") as file:
+        start = file.readline(SAMPLE_BYTES)
+    check_compressed(str(path), start)
     kind = format or _ENDINGS.get(path.suffix.lower(), "")
     if not kind:
         raise InvalidArgument(
@@ -110,8 +133,6 @@ def _file(path: Path, format: str, delimiter: str) -> InputFile:
         )
     header: list[str] = []
     if kind != "parquet":
-        with path.open("rb") as file:
-            start = file.readline(SAMPLE_BYTES)
         check_encoding(str(path), start)
         header = header_of(str(path), start, delimiter) if kind == "csv" else []
     return InputFile(str(path.absolute()), kind, path.stat().st_size, tuple(header), delimiter)
@@ -142,34 +163,57 @@ def schema_of(file: InputFile) -> pa.Schema:
     if problems:
         raise InvalidArgument(
             f"{file.path}: {'; '.join(problems)}. A table has columns of simple types with names that do not "
-            "begin with '_': write each part of a nested value to a column of its own, or the whole as text"
+            "begin with '_': write each part of a nested value to a column of its own, or the whole as text, "
+            "and cast other values to a type that tables have"
         )
     return pa.schema(fields)
 
 
 def _schema(file: InputFile) -> pa.Schema:
     if file.kind == "parquet":
-        return pq.read_schema(file.path)
+        return _parquet_schema(file)
+    with open(file.path, "rb") as raw:
+        sample = raw.read(SAMPLE_BYTES)
+        sample += raw.readline(LINE_BYTES)
+    block = max(ARROW_BYTES, len(sample) + 1)
     if file.kind == "csv":
-        read = pcsv.ReadOptions(block_size=SAMPLE_BYTES, use_threads=False)
+        read = pcsv.ReadOptions(block_size=block, use_threads=False)
         parse = pcsv.ParseOptions(delimiter=file.delimiter, invalid_row_handler=lambda row: "skip")
         options = pcsv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-        with pcsv.open_csv(file.path, read, parse, options) as reader:
-            return reader.schema
-    blocks = pjson.ReadOptions(block_size=SAMPLE_BYTES, use_threads=False)
-    with pjson.open_json(file.path, blocks) as reader:
-        found: pa.Schema = reader.schema
+        return pcsv.read_csv(io.BytesIO(sample), read, parse, options).schema
+    blocks = pjson.ReadOptions(block_size=block, use_threads=False)
+    found: pa.Schema = pjson.read_json(io.BytesIO(sample), blocks).schema
     times = pa.schema(
         [pa.field(f.name, pa.string()) for f in found if pa.types.is_timestamp(f.type)]
     )
-    with pjson.open_json(file.path, blocks, pjson.ParseOptions(explicit_schema=times)) as reader:
-        sample = reader.read_next_batch()
+    texts = pjson.read_json(io.BytesIO(sample), blocks, pjson.ParseOptions(explicit_schema=times))
     for field in times:  # Arrow drops the zone of a time
         try:
-            pc.cast(sample.column(field.name), pa.timestamp("us"))
+            pc.cast(texts.column(field.name), pa.timestamp("us"))
         except pa.ArrowInvalid:
             zoned = field.with_type(pa.timestamp("us", "UTC"))
             found = found.set(found.get_field_index(field.name), zoned)
+    return found
+
+
+def _parquet_schema(file: InputFile) -> pa.Schema:
+    """Return the columns of a Parquet file.
+
+    Raises:
+        InvalidArgument: it cannot be read, or has two columns of one name.
+    """
+    try:
+        found = pq.read_schema(file.path)
+    except (pa.ArrowException, OSError) as err:
+        raise InvalidArgument(
+            f"{file.path} cannot be read as parquet: {err}; check --format"
+        ) from err
+    twice = sorted({n for n in found.names if found.names.count(n) > 1})
+    if twice:
+        raise InvalidArgument(
+            f"{file.path} has several columns {', '.join(twice[:20])}; rename them, so that each name "
+            "is there once"
+        )
     return found
 
 
@@ -179,6 +223,10 @@ def _stored(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", "UTC" if plain.tz else None)
     if pa.types.is_date64(plain):
         return pa.date32()
+    if pa.types.is_decimal(plain) and plain.precision <= MAX_DIGITS:
+        return pa.decimal128(plain.precision, plain.scale)
+    if pa.types.is_fixed_size_binary(plain) and not pa.types.is_decimal(plain):
+        return pa.binary()
     return _WIDER.get(plain, plain)
 
 
@@ -220,11 +268,11 @@ def columns_in(file: InputFile, columns: Sequence[str]) -> tuple[str, ...]:
     """
     if file.kind == "json":
         return tuple(columns)
-    names = file.header or pq.read_schema(file.path).names
+    names = file.header or _parquet_schema(file).names
     return tuple(c for c in columns if c in names)
 
 
-def check_columns(files: Sequence[InputFile], columns: Sequence[str], keys: Sequence[str]) -> None:
+def check_columns(files: Sequence[InputFile], columns: pa.Schema, keys: Sequence[str]) -> None:
     """Refuse files whose columns are not those of a table.
 
     Args:
@@ -234,19 +282,25 @@ def check_columns(files: Sequence[InputFile], columns: Sequence[str], keys: Sequ
 
     Raises:
         InvalidArgument: names the file, and the columns that it lacks or that are unknown.
+        SchemaMismatch: a Parquet file has a column of a type that never converts to that of the table.
     """
     for file in files:
         if file.kind == "json":
             continue  # each line has fields of its own
-        names = file.header or pq.read_schema(file.path).names
-        unknown = [n for n in names if n not in columns]
+        found = None if file.header else _parquet_schema(file)
+        names = file.header if found is None else found.names
+        unknown = [n for n in names if n not in columns.names]
         lacking = [k for k in keys if k not in names]
         if unknown:
             raise InvalidArgument(
                 f"{file.path} has columns that the table does not have: {', '.join(unknown[:20])}; the table "
-                f"has: {', '.join(columns[:20])}. Rename them in the file, or add them to the table"
+                f"has: {', '.join(columns.names[:20])}. Rename them in the file, or add them to the table"
             )
         if lacking:
             raise InvalidArgument(
                 f"{file.path} lacks columns of the primary key: {', '.join(lacking)}"
             )
+        for field in found or ():
+            kind = plain_type(field.type)
+            stored = columns.field(field.name).type
+            check_types(kind, stored, f"{file.path}: column {field.name!r}")

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from nyala.spark.session import registered
+
 T = TypeVar("T")
 R = TypeVar("R")
 RESULT = "result binary"
@@ -49,4 +51,4 @@ def numbers(spark: SparkSession, count: int, at_once: int = 0) -> DataFrame:
         count: how many.
         at_once: most partitions; 0: not limited.
     """
-    return spark.range(0, count, 1, min(count, at_once or count))
+    return registered(spark).range(0, count, 1, min(count, at_once or count))

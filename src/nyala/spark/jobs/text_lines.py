@@ -11,12 +11,24 @@ import pyarrow.csv as pcsv
 import pyarrow.json as pjson
 
 from nyala.common.errors import InvalidArgument
+from nyala.common.types import MAX_CELL_BYTES
 
 BLOCK_LINES = 20_000
+BLOCK_BYTES = 16 << 20
+"""Bytes after which a block has no further line."""
+LINE_BYTES = 32 << 20
+"""Maximum bytes of a line; no more of a longer one is kept in memory."""
+ARROW_BYTES = 1 << 20
+"""Least size of the blocks of Arrow's readers, each of which has to hold a whole line."""
 SHOWN_BYTES = 1_000
 """Most bytes of a bad line that are kept."""
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_MARK = b"\xef\xbb\xbf"
+_COMPRESSED = {
+    b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "unzstd", b"BZh91AY&SY": "bunzip2", b"\xfd7zXZ\0": "unxz",
+    b"PK\x03\x04": "unzip", b"\x04\x22\x4d\x18": "unlz4",
+}  # fmt: skip
+"""Command that unpacks a file, by its first bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +69,16 @@ def csv_parser(header: Sequence[str], schema: pa.Schema, delimiter: str) -> Pars
         column_types=schema, include_columns=schema.names, null_values=[""], strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )  # fmt: skip
-    read = pcsv.ReadOptions(column_names=list(header), use_threads=False)
     parse = pcsv.ParseOptions(delimiter=delimiter, ignore_empty_lines=True)
 
     def parsed(lines: bytes) -> pa.Table:
         ended = lines if lines.endswith(b"\n") else lines + b"\n"
+        block = max(ARROW_BYTES, len(ended) + 1)
+        read = pcsv.ReadOptions(column_names=list(header), use_threads=False, block_size=block)
         found = pcsv.read_csv(io.BytesIO(ended), read, parse, convert)
         if b'"' in lines:
             _check_breaks(found)
-        return _without_null(found, schema)
+        return _checked(found, schema)
 
     return parsed
 
@@ -84,19 +97,27 @@ def _check_breaks(table: pa.Table) -> None:
             )
 
 
-def _without_null(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table; refuse nulls in columns that have none.
+def _checked(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table; refuse values that no table takes.
 
     Args:
         table: rows that were read.
         schema: columns wanted.
 
     Raises:
-        ArrowInvalid: a column that is not nullable has a null.
+        ArrowInvalid: a column that is not nullable has a null, or a value is too large.
     """
     for field in schema:
-        if not field.nullable and table.column(field.name).null_count:
+        column = table.column(field.name)
+        if not field.nullable and column.null_count:
             raise pa.ArrowInvalid(f"column {field.name!r} has no value, and it cannot be null")
+        if pa.types.is_string(field.type) or pa.types.is_binary(field.type):
+            largest = pc.max(pc.binary_length(column)).as_py() or 0
+            if largest > MAX_CELL_BYTES:
+                raise pa.ArrowInvalid(
+                    f"the value of column {field.name!r} has {largest} bytes, and a table takes "
+                    f"{MAX_CELL_BYTES}"
+                )
     return table
 
 
@@ -111,15 +132,16 @@ def json_parser(schema: pa.Schema) -> Parse:
     """
     texts = {f.name for f in schema if pa.types.is_temporal(f.type)}
     fields = [f.with_type(pa.string()) if f.name in texts else f for f in schema]
-    read = pjson.ReadOptions(use_threads=False)
     parse = pjson.ParseOptions(
         explicit_schema=pa.schema([f.with_nullable(True) for f in fields]), unexpected_field_behavior="error"
     )  # fmt: skip
 
     def parsed(lines: bytes) -> pa.Table:
+        block = max(ARROW_BYTES, len(lines) + 1)
+        read = pjson.ReadOptions(use_threads=False, block_size=block)
         table = pjson.read_json(io.BytesIO(lines), read, parse)
         columns = [pc.cast(table.column(f.name), f.type) for f in schema]
-        return _without_null(pa.table(columns, names=schema.names), schema)
+        return _checked(pa.table(columns, names=schema.names), schema)
 
     return parsed
 
@@ -137,11 +159,26 @@ def read_lines(
         first: number of that line.
     """
     number = first
-    while lines := [line for _, line in zip(range(BLOCK_LINES), file, strict=False)]:
+    while lines := _block(file):
         bad: list[BadLine] = []
         tables = list(_halved(lines, number, parse, bad))
         yield pa.concat_tables(tables) if tables else None, bad
         number += len(lines)
+
+
+def _block(file: BinaryIO) -> list[bytes]:
+    """Return the next lines; of one that is too long one byte more than the maximum."""
+    lines: list[bytes] = []
+    size = 0
+    while (
+        len(lines) < BLOCK_LINES and size < BLOCK_BYTES and (line := file.readline(LINE_BYTES + 1))
+    ):
+        lines.append(line)
+        size += len(line)
+        rest = line
+        while len(rest) > LINE_BYTES and not rest.endswith(b"\n"):
+            rest = file.readline(LINE_BYTES + 1)
+    return lines
 
 
 def _halved(
@@ -159,6 +196,8 @@ def _halved(
     if not text.strip():
         return
     try:
+        if any(len(line) > LINE_BYTES for line in lines):
+            raise pa.ArrowInvalid(f"the line has more than {LINE_BYTES} bytes")
         text.decode()
         table = parse(text)
         wanted = sum(1 for line in lines if line.strip())
@@ -183,7 +222,7 @@ def check_encoding(path: str, start: bytes) -> None:
         start: its first bytes.
 
     Raises:
-        InvalidArgument: another encoding, or a compressed file; the message has the command that converts it.
+        InvalidArgument: another encoding; the message has the command that converts it.
     """
     if start.startswith(_WIDE_MARKS):
         raise InvalidArgument(
@@ -193,12 +232,25 @@ def check_encoding(path: str, start: bytes) -> None:
         raise InvalidArgument(
             f"{path} begins with a byte order mark; remove it: sed -i '1s/^\\xEF\\xBB\\xBF//' FILE"
         )
-    if start.startswith(b"\x1f\x8b"):
-        raise InvalidArgument(f"{path} is compressed; unpack it first: gunzip")
     if b"\0" in start:
         raise InvalidArgument(
             f"{path} is no text: it has zero bytes; name its format with --format"
         )
+
+
+def check_compressed(path: str, start: bytes) -> None:
+    """Refuse a file that is compressed as a whole, whatever its name.
+
+    Args:
+        path: of the file, for the message.
+        start: its first bytes.
+
+    Raises:
+        InvalidArgument: the message has the command that unpacks it.
+    """
+    for first, command in _COMPRESSED.items():
+        if start.startswith(first):
+            raise InvalidArgument(f"{path} is compressed; unpack it first: {command}")
 
 
 def header_of(path: str, line: bytes, delimiter: str) -> list[str]:
@@ -220,6 +272,11 @@ def header_of(path: str, line: bytes, delimiter: str) -> list[str]:
         )  # fmt: skip
     except (pa.ArrowException, UnicodeDecodeError) as err:
         raise InvalidArgument(f"{path}: its first line is no header of CSV: {err}") from err
+    if row.num_rows > 1:
+        raise InvalidArgument(
+            f"{path}: its first line is {row.num_rows} lines with the line break \\r, and a line ends with "
+            "\\n; convert the file: tr '\\r' '\\n'"
+        )
     names = [str(row.column(n)[0].as_py() or "").strip() for n in range(row.num_columns)]
     twice = {n for n in names if names.count(n) > 1}
     if not all(names) or twice:

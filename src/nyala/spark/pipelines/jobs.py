@@ -45,8 +45,10 @@ def job_pipeline(
         if is_done(name, arguments, step.client):
             return {**{n: arguments[n] for n in DONE_BY[name]}, "done": "by an earlier driver"}
         settled = settled_by(name, arguments, step.client)
-        if name == "import" and settled["atomic"] and not settled["job_id"]:
-            settled["job_id"] = step.key()
+        if name == "import":
+            settled["operation"] = settled["job_id"] or f"{pipeline.name} run {step.run}"
+            if settled["atomic"] and not settled["job_id"]:
+                settled["job_id"] = step.key()
         return plain(job(step.spark, **settled, report=report))
 
     if "dry_run" in arguments:

@@ -22,7 +22,7 @@ from nyala.spark.pipelines.driver import (
     check_names,
 )
 from nyala.spark.pipelines.step_run import StepRun, Work
-from nyala.spark.session import program_session
+from nyala.spark.session import program_session, registered
 
 JOURNAL = "pipelines"
 """Name of the journal with the ledgers."""
@@ -128,7 +128,9 @@ class Pipeline:
         """
         addresses = masters_of(masters or self._masters)
         check_names(self.name, self.steps, run)
-        session = program_session(f"nyala pipeline {self.name}") if spark is None else spark
+        session = (
+            program_session(f"nyala pipeline {self.name}") if spark is None else registered(spark)
+        )
         try:
             with connect(addresses) as client:
                 settings = DriverSettings(

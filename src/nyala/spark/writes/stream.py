@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from nyala.client.transactions.keys import CommittedKey, StreamKey
 from nyala.common.errors import InvalidArgument
 from nyala.spark.clients import writing_client
+from nyala.spark.stream_errors import naming_table
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import (
     TaskStaged,
@@ -91,7 +92,8 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
         assert batch, f"Spark did not set {BATCH_PROPERTY}"
         drawn = f"{self._options.write_id} {query} {batch}".encode()
         transaction = hashlib.sha256(drawn).digest()[:16].hex()
-        return stage_rows(self._options, transaction, iterator, query)
+        with naming_table(self._options.table):
+            return stage_rows(self._options, transaction, iterator, query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit a batch, unless it was committed before.
@@ -104,7 +106,12 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
         if not staged:
             say(f"batch {batchId} of stream {self._name!r} has no tasks; it is not recorded")
             return
-        first = staged[0]
+        with naming_table(options.table):
+            self._commit(staged, batchId)
+
+    def _commit(self, staged: list[TaskStaged], batchId: int) -> None:
+        """Commit a batch that has tasks."""
+        options, first = self._options, staged[0]
         client = writing_client(options.masters)
         known = client.find_key(self._name)
         key = self.key_of(known, first.query, batchId)
@@ -143,11 +150,20 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
                     "earlier batches are not in it. Nothing was written. To write it from the first batch "
                     "on, start the query with a new checkpointLocation and option new_checkpoint=restart"
                 )
-            last = -1 if known is None else known.epoch
-            if epoch > last + 1:
+            if known is None and epoch:
                 raise InvalidArgument(
-                    f"batch {epoch} of stream {self._name!r} follows batch {last} in this cluster: the "
-                    "batches between are missing, because the checkpoint belongs to another cluster or "
+                    f"this is batch {epoch} of stream {self._name!r}, and the cluster knows no batch of it. "
+                    "Either its catalog was rebuilt after all masters were lost (nyala master "
+                    "unsafe_rebuild), which loses the last batches of streams and no rows; or the "
+                    "checkpoint is of another cluster, or of a stream with another name. Nothing was "
+                    "written. After a rebuild, start the query with a new checkpointLocation and the same "
+                    "name: its batch 0 begins where its source begins, and rows that an upsert writes "
+                    "again stay the same. Otherwise use the cluster and the name that the checkpoint is of"
+                )
+            if known is not None and epoch > known.epoch + 1:
+                raise InvalidArgument(
+                    f"batch {epoch} of stream {self._name!r} follows batch {known.epoch} in this cluster: "
+                    "the batches between are missing, because the checkpoint belongs to another cluster or "
                     "stream. Use the checkpoint that this stream was written with, or a new one with option "
                     "new_checkpoint=restart"
                 )

@@ -18,6 +18,7 @@ import pyarrow as pa
 from nyala.common.ids import CommittedOperation
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Schema
+from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.key_order import take_many
 from nyala.tablet.files.replicated_ops import RowError, RowOp
@@ -25,7 +26,7 @@ from nyala.tablet.kernels import key_index, row_decisions
 from nyala.tablet.rows.gathering import gather_batches, pick_all
 from nyala.tablet.rows.rowset import Batches, Int64s, Uint64s
 from nyala.tablet.write.op_runs import Given, Run, read, run_of
-from nyala.tablet.write.row_checks import MAX_CELL_BYTES, MAX_KEY_BYTES, check, keys_of
+from nyala.tablet.write.row_checks import MAX_KEY_BYTES, check, keys_of
 from nyala.tablet.write.store import Located, Store, WriteKind, end_versions
 
 _CODES = {

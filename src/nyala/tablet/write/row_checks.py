@@ -12,14 +12,13 @@ import pyarrow as pa
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes, encode_keys
 from nyala.common.schema import Column, Schema
+from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files.columns import cell_sizes
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.kernels import gather_values, row_decisions
 
 MAX_KEY_BYTES = 16 << 10
 """Maximum bytes of an encoded key, as Kudu's limit."""
-MAX_CELL_BYTES = 64 << 10
-"""Maximum bytes of one string or binary value, as Kudu's limit on cells."""
 
 _VARYING = (pa.string().id, pa.binary().id)
 Flags = npt.NDArray[np.bool_]

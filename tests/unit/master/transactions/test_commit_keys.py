@@ -149,6 +149,26 @@ def test_epoch_for_another_table_is_denied_whether_it_is_the_next_one_or_done():
     with_term(work)
 
 
+def test_epoch_without_a_table_leaves_the_table_of_its_query():
+    async def work(term):
+        for number, key in enumerate((epoch(0, table="A"), epoch(1))):
+            assert (await term.commit(number, key)).kind == Kind.COMMITTED
+        denied = await term.commit(2, epoch(2, table="B"))
+        assert (denied.kind, "with the id A" in denied.reason) == (Kind.DENIED, True)
+        assert (await term.commit(3, epoch(2, table="A"))).kind == Kind.COMMITTED
+        assert (await term.commit(4, epoch(0, "r", "q"))).kind == Kind.COMMITTED
+        assert (await term.commit(5, epoch(1, "r", table="B"))).kind == Kind.COMMITTED
+
+    with_term(work)
+
+
+def test_late_epoch_of_a_stream_that_the_catalog_does_not_know_is_refused_with_its_remedy():
+    found = keys.verdict(KeyUse(epoch(7), ANYONE, b"t"), None)
+    assert (
+        "when a catalog is rebuilt (nyala master unsafe_rebuild): write the stream" in found.reason
+    )
+
+
 @pytest.mark.parametrize("rows", [True, False])
 def test_epoch_that_was_denied_is_not_committed_by_a_late_copy_of_its_request(rows):
     """The key is free by then: the stage has to be gone, or the denial recorded."""
