@@ -204,7 +204,8 @@ def test_calls_to_a_silent_server_that_nobody_waits_for_take_no_memory(size):
         """Stream to a server that answers nothing."""
 
         def __init__(self, on_response) -> None:
-            self.on_response, self.calls, self.ended = on_response, [], False
+            self.on_response, self.ended = on_response, False
+            self.calls: list[reads_pb2.CallRequest] = []
             streams.append(self)
 
         def send(self, request) -> None:
