@@ -230,6 +230,7 @@ class Reader:
         while True:
             stale = read.token.mode == pb.STALE
             order = _stale_read_order(location, self._env) if stale else location.addresses()
+            watching = None if stale else watch
             leave_ms = min(follower_ms, STALL_MS) if stale and len(order) > 1 else STALL_MS
             for address in order:
                 before, left_ms = read.delivered, tries.left_ms()
@@ -238,13 +239,7 @@ class Reader:
                 silent_ms = min(STALL_MS, left_ms), min(STALL_MS, budget_ms)
                 try:
                     async for batch in _once(
-                        self._env,
-                        self._clock,
-                        address,
-                        read,
-                        *silent_ms,
-                        leave_ms,
-                        None if stale else watch,
+                        self._env, self._clock, address, read, *silent_ms, leave_ms, watching
                     ):
                         yield batch
                     return
