@@ -145,7 +145,6 @@ class Replica:
             owner: of the client: NO_OWNER, SERVERS, or a user, as `session_header.owner_of` numbers them.
 
         Raises:
-            Forbidden: the client is another owner's; it was not executed.
             InvalidArgument: the ids are malformed, or the sequence was used with other bytes; with details
                 `latest_since`: `since` is too far in the future, and it was not executed.
             NotLeader, Throttled, TooLarge, Unavailable, NotFound: nothing was proposed.

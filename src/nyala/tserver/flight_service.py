@@ -27,7 +27,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 64
-KEEPALIVE_MS = 5_000
+KEEPALIVE_MS = 250
 """Milliseconds without a batch after which a scan sends an empty one, so that clients do not time out."""
 
 

@@ -15,8 +15,10 @@ import asyncio
 import contextlib
 import logging
 import socket
+from asyncio.staggered import staggered_race
 from collections.abc import Callable
-from typing import Generic, TypeVar, cast
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
 from nyala.common.errors import Unauthenticated
 from nyala.security.credentials import Credentials
@@ -30,6 +32,8 @@ log.addFilter(BoundedLines())
 
 HANDSHAKE_S = 5.0
 """Time, in seconds, for the TLS handshake of a connection, at both ends."""
+NEXT_ADDRESS_S = 0.25
+"""Longest time, in seconds, for which one address of a host is tried alone; RFC 8305 recommends this one."""
 EXPIRED_S = 10.0
 """Time, in seconds, after which accepted connections are closed at the latest when their certificate ends."""
 
@@ -54,7 +58,10 @@ def configured(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Tra
 
 
 async def connect(host: str, port: int, timeout_ms: int) -> socket.socket:
-    """Return a TCP connection, not blocking, to the first address of a host that accepts one.
+    """Return a TCP connection, not blocking, to the address of a host that accepts one first.
+
+    The addresses are tried in their order, each one as soon as the try before it has failed, or has lasted
+    for `NEXT_ADDRESS_S`, as in RFC 8305 ("Happy Eyeballs"). uvloop's own connections lack that.
 
     Args:
         host: to connect to.
@@ -64,22 +71,41 @@ async def connect(host: str, port: int, timeout_ms: int) -> socket.socket:
     Raises:
         OSError: there is none; a TimeoutError when it took too long.
     """
-    loop, failure = asyncio.get_running_loop(), OSError(f"{host} has no address")
-    async with asyncio.timeout(timeout_ms / 1000):
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, address in found:
-            sock = socket.socket(family, kind, protocol)
-            sock.setblocking(False)
-            try:
-                await loop.sock_connect(sock, address)
-                return sock
-            except OSError as err:
-                sock.close()
-                failure = err
-            except asyncio.CancelledError:
-                sock.close()
-                raise
-    raise failure
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            found = await asyncio.get_running_loop().getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            )
+            tries = [partial(_connect_to, *one) for one in found]
+            pause_s = min(NEXT_ADDRESS_S, timeout_ms / 1000 / (len(tries) + 1))
+            made, number, failures = await staggered_race(tries, pause_s)
+    except TimeoutError:
+        raise TimeoutError(f"{host}:{port} accepted no connection within {timeout_ms} ms") from None
+    if number is None:
+        raise next((e for e in reversed(failures) if e), OSError(f"{host} has no address"))
+    return cast("socket.socket", made)
+
+
+async def _connect_to(
+    family: int, kind: int, protocol: int, _name: str, address: Any
+) -> socket.socket:
+    """Return a connection to one of the results of getaddrinfo.
+
+    Args:
+        family: of addresses; this machine may lack it, which is an OSError as any other.
+        kind: of socket.
+        protocol: of the socket.
+        _name: canonical name of the host, which is not used.
+        address: as the family has it.
+    """
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:  # CancelledError is one: another address was faster
+        sock.close()
+        raise
+    return sock
 
 
 async def dial(
@@ -101,12 +127,10 @@ async def dial(
     Raises:
         OSError: it could not be made; a TimeoutError when it took too long.
     """
-    loop = asyncio.get_running_loop()
+    tls = None if credentials is None else credentials.client_context()
+    sock, loop = await connect(host, port, timeout_ms), asyncio.get_running_loop()
     if credentials is None:
-        async with asyncio.timeout(timeout_ms / 1000):
-            _, made = await loop.create_connection(make, host, port)
-        return made
-    tls, sock = credentials.client_context(), await connect(host, port, timeout_ms)
+        return (await loop.create_connection(make, sock=sock))[1]
     transport, made = await loop.create_connection(
         make, sock=sock, ssl=tls, server_hostname=host, ssl_handshake_timeout=HANDSHAKE_S
     )

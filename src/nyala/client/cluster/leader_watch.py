@@ -1,4 +1,4 @@
-"""Watch of the tries of one operation: one that its server does not answer ends when another replica leads.
+"""Watch of a silent server: a try that it does not answer ends when another replica leads.
 
 A server that is stopped or cut off answers nothing and refuses no connection, so a try there would wait for
 its whole timeout, although the tablet has had another leader for most of it.
@@ -20,9 +20,9 @@ SILENT_MS = 500
 An election takes half a second to a second.
 """
 AGAIN_MS = 200
-"""Pause before they are asked again, in milliseconds; each operation prolongs its own by a half."""
+"""Pause before they are asked again, in milliseconds; each watch prolongs its own by a half."""
 LONGEST_AGAIN_MS = 2_000
-"""Longest pause of an operation, in milliseconds: a server that is slow, and leads, causes few questions."""
+"""Longest pause of a watch, in milliseconds: a server that is slow, and leads, causes few questions."""
 
 
 class LedElsewhere(OutcomeUnknown):
@@ -79,17 +79,32 @@ class LeaderWatch:
                 self._looking = None
 
     def _begin(self, task: "asyncio.Task[object]", address: str) -> None:
-        self._looking = self._env.tasks.spawn(self._look(task, address), f"watch {address}")
+        def moved() -> bool:
+            if self._tablet.leader in (None, address):
+                return False
+            self._moved = True
+            task.cancel()
+            return True
 
-    async def _look(self, task: "asyncio.Task[object]", address: str) -> None:
-        """End the try once another replica leads."""
-        pause_ms = AGAIN_MS
-        while True:
-            with suppress(Retryable, Rejected):  # a try learns what became of the tablet
-                await self._look_again()
-            if self._tablet.leader not in (None, address):
-                self._moved = True
-                task.cancel()
-                return
-            await self._env.tasks.sleep_ms(pause_ms)
-            pause_ms = min(pause_ms * 3 // 2, LONGEST_AGAIN_MS)
+        looking = look_until(self._env, self._look_again, moved)
+        self._looking = self._env.tasks.spawn(looking, f"watch {address}")
+
+
+async def look_until(
+    env: Env, look_again: Callable[[], Awaitable[None]], done: Callable[[], bool]
+) -> None:
+    """Ask the masters about a silent server, less and less often, until their answers suffice.
+
+    Args:
+        env: tasks.
+        look_again: asks the masters; an error is ignored, as the next try learns what became of the tablet.
+        done: called after each look-up; returns whether it was the last one.
+    """
+    pause_ms = AGAIN_MS
+    while True:
+        with suppress(Retryable, Rejected):
+            await look_again()
+        if done():
+            return
+        await env.tasks.sleep_ms(pause_ms)
+        pause_ms = min(pause_ms * 3 // 2, LONGEST_AGAIN_MS)

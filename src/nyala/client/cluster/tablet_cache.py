@@ -3,10 +3,10 @@
 An open table belongs to its caller; the cache keeps only the addresses of the servers that it has seen.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 
 from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.shared_lookups import SharedLookups
 from nyala.client.deadline import Attempts
 from nyala.common import addresses
 from nyala.common.errors import RangesChanged, Retryable, Unavailable
@@ -67,8 +67,7 @@ class OpenTable:
         dropped: tablets of dropped ranges, needed for reads at earlier times.
         history_from: earliest time that can be read; 0: not limited, as far as is known.
         columns_from: hybrid time from which the table has the columns of `schema`; 0: always.
-        looking: held while a look-up is under way that several callers share.
-        looked_us: when the last such look-up began that was answered; monotonic.
+        looked_us: when the shared look-up whose answer was taken over last was asked for; monotonic.
     """
 
     id: TableId
@@ -85,7 +84,6 @@ class OpenTable:
     columns_from: int = 0
     write_max_bytes: int = 0
     """Largest write that servers accept, in bytes; 0: not known."""
-    looking: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False, compare=False)
     looked_us: int = field(default=-1, repr=False, compare=False)
 
     def with_rows(self, after: int | None = None) -> list[TabletLocation]:
@@ -140,6 +138,7 @@ class TabletCache:
     def __init__(self, masters: Masters, max_age_ms: int = 0) -> None:
         self._masters = masters
         self._max_age_ms = max_age_ms
+        self._shared = SharedLookups(masters, self.ask)
         self._servers: dict[str, None] = {}  # the last one was seen last
 
     def servers(self) -> list[str]:
@@ -220,7 +219,9 @@ class TabletCache:
             by_leader: only the leader master may answer, since others may lack the newest ranges.
         """
         request = pb.TabletLocationsRequest(table_id=table.id)
-        answer = await self.ask(request, timeout_ms, by_leader=by_leader)
+        self._take_over(table, await self.ask(request, timeout_ms, by_leader=by_leader))
+
+    def _take_over(self, table: OpenTable, answer: pb.TabletLocationsResponse) -> None:
         if answer.ranges_version < table.ranges_version:
             return  # another master's, of a moment before those that are known here
         found = {convert.partition_from_proto(t.partition): t for t in answer.tablets}
@@ -242,21 +243,24 @@ class TabletCache:
         table.until_us = self._masters.now_us() + answer.ttl_ms * 1000
         table.write_max_bytes = answer.write_max_bytes
 
-    async def refresh_shared(self, table: OpenTable) -> None:
-        """Look up the tablets; of the calls for one table at one time, two at most ask the masters.
+    async def refresh_shared(self, table: OpenTable, timeout_ms: int = OLD_TIMEOUT_MS) -> None:
+        """Look up the ranges and tablets, as `refresh`; the answer may be another caller's, 100 ms old.
 
-        A call waits for the look-up that is under way, which may be older, and shares the next one.
+        For calls that a server has failed, of which there may be many at once.
+
+        Args:
+            table: that is looked up.
+            timeout_ms: for the answer.
 
         Raises:
             Unavailable, TimedOut: no master answered.
         """
-        asked_us = self._masters.now_us()
-        async with table.looking:
-            if table.looked_us >= asked_us:
-                return
-            began_us = self._masters.now_us()
-            await self.refresh(table, OLD_TIMEOUT_MS)
-            table.looked_us = began_us
+        answer, asked_us = await self.ask_shared(
+            pb.TabletLocationsRequest(table_id=table.id), timeout_ms
+        )
+        if asked_us > table.looked_us:
+            self._take_over(table, answer)
+            table.looked_us = asked_us
 
     async def refresh_old(self, table: OpenTable) -> None:
         """Look up the tablets if their locations are older than the masters allow (`locations_ttl_ms`).
@@ -286,6 +290,12 @@ class TabletCache:
             methods.TABLET_LOCATIONS, request, max_age_ms=age_ms, timeout_ms=timeout_ms
         )
         return answer
+
+    async def ask_shared(
+        self, request: pb.TabletLocationsRequest, timeout_ms: int
+    ) -> tuple[pb.TabletLocationsResponse, int]:
+        """As `ask`, for many callers at once; see `SharedLookups.ask`."""
+        return await self._shared.ask(request, timeout_ms)
 
     def location(self, answer: pb.TabletLocation) -> TabletLocation:
         """Return the location of the only tablet of something that has no partitions."""

@@ -13,7 +13,6 @@ from nyala.client.cluster.leader_operation import (
     TabletReplaced,
     Texts,
 )
-from nyala.client.cluster.tablet_cache import OLD_TIMEOUT_MS
 from nyala.client.deadline import Attempts
 from nyala.client.journal.combining import StepCombiner
 from nyala.client.journal.locations import JournalLocations, OpenJournal
@@ -151,8 +150,8 @@ class StepDelivery:
             journal.tablet,
             request,
             attempt,
-            lambda timeout_ms: self._locations.refresh(journal, timeout_ms),
-            lambda: self._locations.refresh(journal, OLD_TIMEOUT_MS),
+            lambda timeout_ms: self._locations.refresh_shared(journal, timeout_ms),
+            lambda: self._locations.refresh_shared(journal),
             Texts(
                 late=f"no leader of journal {journal.name!r} answered a step in time",
                 unknown="The step may or may not take effect; another one with the same condition settles "

@@ -6,6 +6,7 @@ from nyala.client.cluster.ddl import describe
 from nyala.client.cluster.masters import Masters
 from nyala.client.cluster.tablet_cache import (
     LOOKUP_TIMEOUT_MS,
+    OLD_TIMEOUT_MS,
     TabletCache,
     TabletLocation,
     relocate,
@@ -121,9 +122,24 @@ class JournalLocations:
         fresh = await self._tablet(journal.id, journal.name, timeout_ms)
         relocate(journal.tablet, fresh)
 
+    async def refresh_shared(self, journal: OpenJournal, timeout_ms: int = OLD_TIMEOUT_MS) -> None:
+        """As `refresh`; the answer may be another caller's, 100 ms old.
+
+        For calls that a server has failed, of which there may be many at once.
+
+        Args:
+            journal: that is looked up.
+            timeout_ms: for the answer.
+        """
+        request = pb.TabletLocationsRequest(table_id=journal.id)
+        answer, _ = await self.tablets.ask_shared(request, timeout_ms)
+        relocate(journal.tablet, self._only_tablet(answer, journal.name))
+
     async def _tablet(self, journal_id: TableId, name: str, timeout_ms: int) -> TabletLocation:
         request = pb.TabletLocationsRequest(table_id=journal_id)
-        answer = await self.tablets.ask(request, timeout_ms)
+        return self._only_tablet(await self.tablets.ask(request, timeout_ms), name)
+
+    def _only_tablet(self, answer: pb.TabletLocationsResponse, name: str) -> TabletLocation:
         if not answer.tablets:
             raise Unavailable(f"journal {name!r} has no tablet yet; its creation is under way")
         return self.tablets.location(answer.tablets[0])

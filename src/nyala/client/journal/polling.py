@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from nyala.client.cluster.leader_search import LeaderSearch
+from nyala.client.cluster.tablet_cache import LOOKUP_TIMEOUT_MS
 from nyala.client.deadline import Attempts
 from nyala.client.journal.locations import JournalLocations, OpenJournal
 from nyala.common.errors import (
@@ -205,7 +206,7 @@ class Poller:
     async def _refresh(self) -> None:
         """Look up the replicas; a failure is ignored: the caller retries."""
         try:
-            await self._locations.refresh(self._journal)
+            await self._locations.refresh_shared(self._journal, LOOKUP_TIMEOUT_MS)
         except Retryable:
             return
 

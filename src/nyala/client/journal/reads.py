@@ -136,7 +136,7 @@ class JournalReads:
             if not tablet.leader:
                 try:
                     left_ms = max(1, min(LOOKUP_TIMEOUT_MS, attempts.left_ms()))
-                    await self._locations.refresh(journal, left_ms)
+                    await self._locations.refresh_shared(journal, left_ms)
                 except Retryable as err:
                     search.look_up_failed(err)
 

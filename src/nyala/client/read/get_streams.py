@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from nyala.client.cluster.leader_watch import AGAIN_MS, SILENT_MS
+from nyala.client.cluster.leader_watch import SILENT_MS, look_until
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation, update_location
 from nyala.client.request_queue import RequestQueue
 from nyala.common.errors import NyalaError, Rejected, Retryable, Unavailable
@@ -142,22 +142,29 @@ class _GetStream:
 
     async def _watch(self) -> None:
         """End the reads of tablets that another replica leads, until the server answers."""
-        while True:
-            tables = {id(caller.table): caller.table for caller in self._unanswered()}
+        tables: dict[int, OpenTable] = {}
+
+        async def look() -> None:
+            tables.clear()
+            tables.update((id(caller.table), caller.table) for caller in self._unanswered())
             await asyncio.gather(*map(self._look, tables.values()))
+
+        def done() -> bool:
             for caller in self._unanswered():
-                if id(caller.table) not in tables:
-                    continue  # it came in the meantime
-                update_location(caller.tablet, caller.table)
-                leader = caller.tablet.leader
-                if leader not in (None, self._address):
-                    caller.answer(
-                        Unavailable(
-                            f"{self._address} did not answer, and {leader} leads the tablet by now"
-                        )
-                    )
+                if id(caller.table) in tables:  # else it came in the meantime
+                    self._end_if_moved(caller)
             self._queue.waiting = deque(w for w in self._queue.waiting if w.on_answer is not None)
-            await self._env.tasks.sleep_ms(AGAIN_MS)
+            return False  # other callers may come until the server answers
+
+        await look_until(self._env, look, done)
+
+    def _end_if_moved(self, caller: _Waiting) -> None:
+        update_location(caller.tablet, caller.table)
+        leader = caller.tablet.leader
+        if leader not in (None, self._address):
+            caller.answer(
+                Unavailable(f"{self._address} did not answer, and {leader} leads the tablet by now")
+            )
 
     async def _look(self, table: OpenTable) -> None:
         with suppress(Retryable, Rejected):  # the scan that follows learns why

@@ -231,7 +231,7 @@ class PointGetter:
         if tablet.leader is None:
             try:
                 left_ms = max(1, min(attempts.left_ms(), LOOKUP_TIMEOUT_MS))
-                await self._locations.refresh(table, left_ms)
+                await self._locations.refresh_shared(table, left_ms)
             except Retryable:
                 pass  # the scan looks the tablet up, too
             else:

@@ -24,14 +24,18 @@ class ScanProgress:
     Args:
         token: token of the scan.
         on_header: called with the header of each response.
+        repeated: the caller begins again if the scan cannot be resumed.
 
     Attributes:
         token: for the remaining rows, as of the last `resume`.
         delivered: number of rows so far.
     """
 
-    def __init__(self, token: pb.ScanToken, on_header: OnHeader | None) -> None:
+    def __init__(
+        self, token: pb.ScanToken, on_header: OnHeader | None, *, repeated: bool = False
+    ) -> None:
         self.token = token
+        self._repeated = repeated
         self.delivered = 0
         self._limit = token.limit
         self._skip = 0
@@ -72,6 +76,17 @@ class ScanProgress:
         self._last = batch
         return batch
 
+    @property
+    def can_leave(self) -> bool:
+        """True if another replica can go on with the scan, or its caller begins again."""
+        return self._repeated or not self.delivered or self.token.changes or bool(self._key())
+
+    def _key(self) -> list[str]:
+        """Return the names of the columns by which the rows are ordered; empty: they are not."""
+        names = list(self._header.key_columns)
+        columns = () if self._last is None else self._last.schema.names
+        return names if all(n in columns for n in names) else []
+
     def resume(self, why: str) -> bool:
         """Make `token` ask for the rows after those delivered; return whether there are none.
 
@@ -85,8 +100,8 @@ class ScanProgress:
             self.token = _copy(self.token)
             self.token.at, self.token.limit = self._header.through or self._header.at, 0
             return False
-        last, names = self._last, list(self._header.key_columns)
-        if last is None or not names or any(n not in last.schema.names for n in names):
+        last, names = self._last, self._key()
+        if last is None or not names:
             raise Unavailable(
                 f"the scan of tablet {self.token.tablet_id} broke after {self.delivered} rows ({why}); "
                 "run it again, or use to_arrow(), which starts over by itself"

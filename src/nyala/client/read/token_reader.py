@@ -13,7 +13,12 @@ import pyarrow as pa
 from nyala.client.cluster.leader_search import LeaderSearch
 from nyala.client.cluster.leader_watch import LeaderWatch, LedElsewhere
 from nyala.client.cluster.masters import Masters
-from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
+from nyala.client.cluster.tablet_cache import (
+    LOOKUP_TIMEOUT_MS,
+    OpenTable,
+    TabletCache,
+    TabletLocation,
+)
 from nyala.client.deadline import Attempts
 from nyala.client.read.progress import OnHeader, ScanProgress
 from nyala.client.read.read_spec import ReadSpec, make_probe, make_token
@@ -38,8 +43,10 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 STALL_MS = 15_000
 """Time without data from a server after which a scan moves to another one, in milliseconds; less if the
-deadline is earlier.
+deadline is earlier. Servers send something every quarter of a second, once a scan has begun.
 """
+FOLLOWER_MS = 1_000
+"""The same for a follower while another replica can go on, in milliseconds; doubled with each round."""
 PARALLEL_TOKENS = 8
 """Maximum number of tablets that one `to_arrow` reads at the same time."""
 _NO_PARTITION, _NO_UUID = TabletPartition(), ServerUuid("")
@@ -161,7 +168,7 @@ class Reader:
         attempts = Attempts(self._env, token.timeout_ms or 60_000)
         while True:
             try:
-                return [b async for b in self.run(token, attempts, on_header)]
+                return [b async for b in self.run(token, attempts, on_header, repeated=True)]
             except Retryable as err:
                 if isinstance(err, TimedOut | RangesChanged) or not await attempts.pause():
                     raise
@@ -188,17 +195,21 @@ class Reader:
         token: pb.ScanToken,
         attempts: Attempts | None = None,
         on_header: OnHeader | None = None,
+        *,
+        repeated: bool = False,
     ) -> AsyncIterator[pa.RecordBatch]:
         """Run a token and yield its batches.
 
         A stale read goes to a follower first, then to the leader, then to the others. An ordered one that
         fails resumes after the last row delivered, at the same snapshot, on another server. A server that
-        sends nothing at first is left when another replica leads; a follower has no such watch.
+        is silent is left as soon as another replica leads, a follower after `FOLLOWER_MS`; but a stream
+        without order that has delivered rows only after `STALL_MS`, unless its caller repeats it.
 
         Args:
             token: token of one tablet, or a piece of it.
             attempts: deadline and pauses; None: from the token's `timeout_ms`.
             on_header: called when a server answers; None: no call.
+            repeated: the caller runs the token again if it ends as Unavailable.
 
         Raises:
             Unavailable: a stream without order broke after rows were delivered that cannot be told from
@@ -209,25 +220,26 @@ class Reader:
         budget_ms = token.timeout_ms or 60_000
         tries = attempts or Attempts(self._env, budget_ms)
         location = location_of(token)
-        read = ScanProgress(token, on_header)
+        read = ScanProgress(token, on_header, repeated=repeated)
         search = LeaderSearch(self._locations, location)
 
         async def look_again() -> None:
             await self.relocate(token, location, tries)
 
-        watch = LeaderWatch(self._env, location, look_again)
+        watch, follower_ms = LeaderWatch(self._env, location, look_again), FOLLOWER_MS
         while True:
             stale = read.token.mode == pb.STALE
-            for address in (
-                _stale_read_order(location, self._env) if stale else location.addresses()
-            ):
+            order = _stale_read_order(location, self._env) if stale else location.addresses()
+            watching = None if stale else watch
+            leave_ms = min(follower_ms, STALL_MS) if stale and len(order) > 1 else STALL_MS
+            for address in order:
                 before, left_ms = read.delivered, tries.left_ms()
                 if not left_ms:
                     break
                 silent_ms = min(STALL_MS, left_ms), min(STALL_MS, budget_ms)
                 try:
                     async for batch in _once(
-                        self._env, self._clock, address, read, *silent_ms, None if stale else watch
+                        self._env, self._clock, address, read, *silent_ms, leave_ms, watching
                     ):
                         yield batch
                     return
@@ -246,6 +258,7 @@ class Reader:
                         break
             else:
                 search.end_round()
+                follower_ms *= 2
             if not await tries.pause():
                 raise TimedOut(
                     f"no leader of tablet {token.tablet_id} served a read in time; at last: {search.reason}. "
@@ -271,12 +284,12 @@ class Reader:
         """
         request = pb.TabletLocationsRequest(table_id=token.table_id, tablet_ids=[token.tablet_id])
         try:
-            answer = await self._locations.ask(request, max(1, min(5_000, attempts.left_ms())))
+            answer, _ = await self._locations.ask_shared(request, _ask_ms(attempts))
         except Retryable:
             return
         except NotFound as err:
             request.ClearField("tablet_ids")
-            await self._locations.ask(request, max(1, min(5_000, attempts.left_ms())))
+            await self._locations.ask_shared(request, _ask_ms(attempts))
             raise RangesChanged(
                 f"{err.message}: plan the read anew: scan the table, or make the tokens, again"
             ) from err
@@ -284,6 +297,10 @@ class Reader:
             location.id = TabletId(tablet.id)
             location.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)
             location.leader = next((r.address for r in tablet.replicas if r.leader), None)
+
+
+def _ask_ms(attempts: Attempts) -> int:
+    return max(1, min(LOOKUP_TIMEOUT_MS, attempts.left_ms()))
 
 
 def location_of(token: pb.ScanToken) -> TabletLocation:
@@ -311,6 +328,7 @@ async def _once(
     read: ScanProgress,
     silent_ms: int,
     later_ms: int,
+    leave_ms: int,
     watch: LeaderWatch | None,
 ) -> AsyncIterator[pa.RecordBatch]:
     """Run a token once at one server.
@@ -322,7 +340,8 @@ async def _once(
         read: progress of the token.
         silent_ms: longest wait for the first message.
         later_ms: longest wait for each further one.
-        watch: ends the wait for the first message when another replica leads; None: it does not end.
+        leave_ms: longest wait for any while another replica can go on with the scan.
+        watch: ends such a wait when another replica leads; None: nothing does.
 
     Raises:
         Unavailable: the server sent nothing for that time.
@@ -334,9 +353,11 @@ async def _once(
     try:
         while True:
             try:
+                if read.can_leave:
+                    silent_ms = min(silent_ms, leave_ms)
                 async with asyncio.timeout(silent_ms / 1000):
                     message = anext(stream)
-                    if schema is None and watch is not None:
+                    if read.can_leave and watch is not None:
                         message = watch.answer(address, message)
                     data = await message
             except StopAsyncIteration:

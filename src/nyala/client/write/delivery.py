@@ -71,7 +71,7 @@ class Delivery:
             return result
 
         async def look_up(timeout_ms: int) -> None:
-            await self._locations.refresh(table, timeout_ms)
+            await self._locations.refresh_shared(table, timeout_ms)
             if not update_location(tablet, table):
                 raise range_dropped(tablet, table)
 

@@ -44,7 +44,6 @@ class AnswerKind(Enum):
     EXPIRED = "expired"
     FORGOTTEN = "forgotten"
     OTHER_BYTES = "other bytes"
-    OTHER_OWNER = "other owner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +246,6 @@ def _answer(
         return Answer(AnswerKind.FORGOTTEN, forgotten)
     if verdict is Admitted.OTHER_BYTES:
         return Answer(AnswerKind.OTHER_BYTES)
-    if verdict is Admitted.OTHER_OWNER:
-        return Answer(AnswerKind.OTHER_OWNER)
     if saved is None or saved.result is None:
         return Answer(AnswerKind.EXPIRED)
     return Answer(AnswerKind.DUPLICATE, saved.stamp, saved.result)

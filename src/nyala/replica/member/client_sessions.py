@@ -18,7 +18,7 @@ import msgspec
 
 from nyala.common.errors import BadChecksum, Corrupt, newer_version
 from nyala.common.hybrid_time import from_micros
-from nyala.replica.member.session_header import NO_OWNER, SERVERS, Header
+from nyala.replica.member.session_header import NO_OWNER, Header
 
 MAX_CLIENTS = 16_384
 """Maximum number of clients; beyond it the client with the oldest last write is forgotten.
@@ -36,16 +36,21 @@ MAX_KEPT_BYTES = 32 << 20
 RESULT_BYTES, CLIENT_BYTES = 400, 300
 """Bytes of memory of one result without its payload, and of one client; measured."""
 
+Key = tuple[int, bytes]
+"""Owner and client id: who computes the id of another user, or of the servers, has a session of his own."""
 _Rows = list[tuple[bytes, int, int, int, int, bytes | None]]
-_Body = tuple[list[tuple[bytes, int, int, int, int]], _Rows, int]
-"""Clients by last use, as in `_Client`; results by stamp: client, sequence, stamp, expiry, CRC, bytes;
+_OwnedRows = list[tuple[bytes, int, int, int, int, bytes | None, int]]
+_Clients = list[tuple[bytes, int, int, int, int]]
+_Body = tuple[_Clients, _OwnedRows, int]
+"""Clients by last use, as in `_Client`; results by stamp: client, sequence, stamp, expiry, CRC, bytes, owner;
 `forgotten`.
 """
 _DECODER = msgspec.msgpack.Decoder(_Body)
+_DECODER_3 = msgspec.msgpack.Decoder(tuple[_Clients, _Rows, int])
 _DECODER_2 = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, int, int, int]], _Rows, int])
 _DECODER_1 = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, int]], _Rows])
 _MAGIC = b"NYSS"
-_VERSION = 3
+_VERSION = 4
 _HEAD_BYTES = 12
 
 
@@ -57,7 +62,6 @@ class Admitted(Enum):
     EXPIRED = "expired"
     FORGOTTEN = "forgotten"
     OTHER_BYTES = "other bytes"
-    OTHER_OWNER = "other owner"
 
 
 class SavedResult:
@@ -66,7 +70,7 @@ class SavedResult:
     __slots__ = ("client", "crc", "dropped", "expires", "result", "sequence", "stamp")
 
     def __init__(
-        self, client: bytes, sequence: int, stamp: int, expires: int, crc: int, result: bytes | None
+        self, client: Key, sequence: int, stamp: int, expires: int, crc: int, result: bytes | None
     ) -> None:
         self.client = client
         self.sequence = sequence
@@ -88,14 +92,12 @@ class _Client:
         used: hybrid time after which no operation of this client with a `since` was executed.
         created: hybrid time up to which an earlier record of this client may have been forgotten: an
             operation with an earlier `since` and without a result here may have been executed.
-        owner: who sent its operations; NO_OWNER: not known, until one is sent by an owner.
     """
 
     floor: int
     results: dict[int, SavedResult]
     used: int = 0
     created: int = 0
-    owner: int = NO_OWNER
 
 
 class ClientSessions:
@@ -108,8 +110,9 @@ class ClientSessions:
 
     def __init__(self) -> None:
         self.forgotten = 0
-        self._clients: OrderedDict[bytes, _Client] = OrderedDict()  # by last use
-        self._results: OrderedDict[tuple[bytes, int], SavedResult] = OrderedDict()  # by stamp
+        self._clients: OrderedDict[Key, _Client] = OrderedDict()  # by last use
+        self._owned = 0  # clients with an owner
+        self._results: OrderedDict[tuple[Key, int], SavedResult] = OrderedDict()  # by stamp
         self._kept_bytes = 0
         self._kept_most = MAX_KEPT_BYTES
 
@@ -139,36 +142,45 @@ class ClientSessions:
 
         Returns:
             RUN with a record, to be completed by `keep`; DUPLICATE or OTHER_BYTES with the record of the
-            first attempt; EXPIRED, FORGOTTEN or OTHER_OWNER with None. FORGOTTEN: the operation may have been
-            executed for a client that was forgotten since. OTHER_OWNER: the client is another user's; nothing
-            of it changes.
+            first attempt; EXPIRED or FORGOTTEN with None. FORGOTTEN: the operation may have been executed for
+            a client that was forgotten since.
         """
         self._expire(stamp)
-        since = header.since
-        known = self._clients.get(header.client_id)
-        if known is not None and _is_other(known.owner, header.owner):
-            if header.owner != SERVERS:
-                return Admitted.OTHER_OWNER, None
-            self._forget(header.client_id)  # the ids of their orders can be computed by users too
-            known = None
+        since, key = header.since, self._key_of(header)
+        earlier = self._earlier(key)
+        if earlier is not None and (found := _found_in(earlier, header)) is not None:
+            return found
+        known = self._clients.get(key, earlier)
         if since is not None and self._may_have_run(known, header.sequence, since):
             return Admitted.FORGOTTEN, None
-        client = self._client(header.client_id)
-        client.owner = client.owner or header.owner
+        client = self._client(key, self.forgotten if earlier is None else earlier.created)
         if since is not None:
             client.used = max(client.used, stamp, since)
         self._acknowledge(client, header.first_outstanding)
-        saved = client.results.get(header.sequence)
-        if saved is not None:
-            return (Admitted.DUPLICATE if saved.crc == header.crc else Admitted.OTHER_BYTES), saved
-        if header.sequence < client.floor:
-            return Admitted.EXPIRED, None
+        if (found := _found_in(client, header)) is not None:
+            return found
         expires = stamp + from_micros(header.ttl_s * 1_000_000)
-        saved = SavedResult(header.client_id, header.sequence, stamp, expires, header.crc, None)
+        saved = SavedResult(key, header.sequence, stamp, expires, header.crc, None)
         client.results[header.sequence] = saved
-        self._results[header.client_id, header.sequence] = saved
+        self._results[key, header.sequence] = saved
         self._enforce_limits(client, header.table_kib << 10)
         return Admitted.RUN, saved
+
+    def _key_of(self, header: Header) -> Key:
+        """Return the client of an operation; without an owner it is one of any owner, if there is one."""
+        key = header.owner, header.client_id
+        if header.owner != NO_OWNER or not self._owned or key in self._clients:
+            return key
+        owners = (owner for owner, client_id in self._clients if client_id == header.client_id)
+        return min(owners, default=NO_OWNER), header.client_id
+
+    def _earlier(self, key: Key) -> _Client | None:
+        """Return the client without an owner that an earlier release has recorded under an owner's id.
+
+        It may be this owner's: what it has executed is not executed again. No owner changes it.
+        """
+        owner, client_id = key
+        return None if owner == NO_OWNER else self._clients.get((NO_OWNER, client_id))
 
     def keep(self, saved: SavedResult, result: bytes) -> None:
         """Keep the result of an admitted operation. Called in the order of the operations."""
@@ -225,25 +237,28 @@ class ClientSessions:
         if saved.result is not None:
             self._kept_bytes -= len(saved.result)
 
-    def _client(self, client_id: bytes) -> _Client:
-        client = self._clients.get(client_id)
+    def _client(self, key: Key, created: int) -> _Client:
+        client = self._clients.get(key)
         if client is not None:
-            self._clients.move_to_end(client_id)
+            self._clients.move_to_end(key)
             return client
-        client = self._clients[client_id] = _Client(0, {}, created=self.forgotten)
+        client = self._clients[key] = _Client(0, {}, created=created)
+        self._owned += key[0] != NO_OWNER
         if len(self._clients) > MAX_CLIENTS:
             self._forget_oldest()
         return client
 
     def _forget_oldest(self) -> None:
         """Remove the client with the oldest last write."""
-        oldest, forgotten = next(iter(self._clients.items()))
-        self.forgotten = max(self.forgotten, forgotten.used)
-        self._forget(oldest)
-
-    def _forget(self, client_id: bytes) -> None:
-        for saved in self._clients.pop(client_id).results.values():
+        (owner, client_id), oldest = next(iter(self._clients.items()))
+        self.forgotten = max(self.forgotten, oldest.used)
+        for saved in self._clients.pop((owner, client_id)).results.values():
             self._remove(saved)
+        self._owned -= owner != NO_OWNER
+        if owner == NO_OWNER and self._owned:  # it was the earlier record of these
+            for (_, other_id), client in self._clients.items():
+                if other_id == client_id:
+                    client.created = max(client.created, oldest.used)
 
     def _enforce_limits(self, client: _Client, table_bytes: int) -> None:
         """Enforce the limits after an operation of a client was admitted.
@@ -268,19 +283,24 @@ class ClientSessions:
     def dump(self) -> bytes:
         """Return the bytes of the session table for `FlushPoint.extra`; equal tables have equal bytes.
 
-        Without owners they have version 2, which earlier releases read.
+        Without owners they have version 2, and without an id of two owners version 3, which earlier
+        releases read.
         """
-        clients = [(i, c.floor, c.used, c.created, c.owner) for i, c in self._clients.items()]
-        owned = any(c.owner for c in self._clients.values())
-        kept = clients if owned else [c[:4] for c in clients]
-        body = msgspec.msgpack.encode((kept, list(self._rows()), self.forgotten))
-        head = _MAGIC + (_VERSION if owned else 2).to_bytes(4, "little")
+        version = 3 if self._owned else 2
+        if self._owned and len({i for _, i in self._clients}) < len(self._clients):
+            version = 4
+        clients = [(i, c.floor, c.used, c.created, o) for (o, i), c in self._clients.items()]
+        kept = clients if version > 2 else [c[:4] for c in clients]
+        rows = list(self._rows()) if version > 3 else [r[:-1] for r in self._rows()]
+        body = msgspec.msgpack.encode((kept, rows, self.forgotten))
+        head = _MAGIC + version.to_bytes(4, "little")
         crc = int(google_crc32c.value(head + body))
         return head + crc.to_bytes(4, "little") + body
 
-    def _rows(self) -> Iterator[tuple[bytes, int, int, int, int, bytes | None]]:
+    def _rows(self) -> Iterator[tuple[bytes, int, int, int, int, bytes | None, int]]:
         for s in self._results.values():
-            yield s.client, s.sequence, s.stamp, s.expires, s.crc, s.result
+            owner, client_id = s.client
+            yield client_id, s.sequence, s.stamp, s.expires, s.crc, s.result, owner
 
     @classmethod
     def load(cls, raw: bytes) -> "ClientSessions":
@@ -293,20 +313,25 @@ class ClientSessions:
         sessions = cls()
         clients, rows, sessions.forgotten = _parse(raw) if raw else ([], [], 0)
         for client_id, floor, used, created, owner in clients:
-            sessions._clients[client_id] = _Client(floor, {}, used, created, owner)
-        for client_id, sequence, stamp, expires, crc, result in rows:
-            if client_id not in sessions._clients:
+            sessions._clients[owner, client_id] = _Client(floor, {}, used, created)
+            sessions._owned += owner != NO_OWNER
+        for client_id, sequence, stamp, expires, crc, result, owner in rows:
+            key = owner, client_id
+            if key not in sessions._clients:
                 raise Corrupt(f"the saved client sessions lack client {client_id.hex()}")
-            saved = SavedResult(client_id, sequence, stamp, expires, crc, result)
-            sessions._clients[client_id].results[sequence] = saved
-            sessions._results[client_id, sequence] = saved
+            saved = SavedResult(key, sequence, stamp, expires, crc, result)
+            sessions._clients[key].results[sequence] = saved
+            sessions._results[key, sequence] = saved
             sessions._kept_bytes += 0 if result is None else len(result)
         return sessions
 
 
-def _is_other(owner: int, sender: int) -> bool:
-    """Return whether a client of an owner is not the sender's; one of the two may be not known."""
-    return NO_OWNER not in (owner, sender) and owner != sender
+def _found_in(client: _Client, header: Header) -> tuple[Admitted, SavedResult | None] | None:
+    """Return why a client has an operation already; None: it is to be executed."""
+    saved = client.results.get(header.sequence)
+    if saved is not None:
+        return (Admitted.DUPLICATE if saved.crc == header.crc else Admitted.OTHER_BYTES), saved
+    return (Admitted.EXPIRED, None) if header.sequence < client.floor else None
 
 
 def _parse(raw: bytes) -> _Body:
@@ -321,12 +346,20 @@ def _parse(raw: bytes) -> _Body:
         raise newer_version("the saved table of client sessions", version, _VERSION)
     try:
         if version == 1:
-            clients, rows = _DECODER_1.decode(raw[_HEAD_BYTES:])
-            return [(i, floor, 0, 0, NO_OWNER) for i, floor in clients], rows, 0
+            pairs, rows = _DECODER_1.decode(raw[_HEAD_BYTES:])
+            return _with_owners([(i, floor, 0, 0, NO_OWNER) for i, floor in pairs], rows, 0)
         if version == 2:
             without, rows, forgotten = _DECODER_2.decode(raw[_HEAD_BYTES:])
-            return [(*c, NO_OWNER) for c in without], rows, forgotten
+            return _with_owners([(*c, NO_OWNER) for c in without], rows, forgotten)
+        if version == 3:
+            return _with_owners(*_DECODER_3.decode(raw[_HEAD_BYTES:]))
         body: _Body = _DECODER.decode(raw[_HEAD_BYTES:])
     except msgspec.MsgspecError as err:
         raise Corrupt(f"the saved client sessions have invalid content: {err}") from err
     return body
+
+
+def _with_owners(clients: _Clients, rows: _Rows, forgotten: int) -> _Body:
+    """Return a table of version 3 or before, in which an id has one owner, as one of this version."""
+    owners = {client_id: owner for client_id, *_, owner in clients}
+    return clients, [(*r, owners.get(r[0], NO_OWNER)) for r in rows], forgotten

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nyala.common.errors import (
-    Forbidden,
     InvalidArgument,
     NotLeader,
     NyalaError,
@@ -169,13 +168,7 @@ def outcome(answer: Answer) -> WriteOutcome:
     Raises:
         SessionExpired: the operation was not executed (again), and its result is not kept.
         InvalidArgument: the sequence number belongs to an operation with other bytes.
-        Forbidden: the client is another user's.
     """
-    if answer.kind is AnswerKind.OTHER_OWNER:
-        raise Forbidden(
-            "the client id of this operation is that of another user's client, so it was not executed; "
-            "connect again, and write with the client id that is drawn then"
-        )
     if answer.kind is AnswerKind.EXPIRED:
         raise SessionExpired(
             "the result of this sequence number is no longer kept, so the operation was not executed "

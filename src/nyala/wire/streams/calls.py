@@ -18,6 +18,8 @@ from nyala.wire.proto import reads_pb2 as pb
 if TYPE_CHECKING:  # a client has no metrics, and their library takes long to load
     from nyala.wire.rpc_metrics import RpcMetrics
 
+MAX_UNANSWERED_BYTES = 4 << 20
+"""Bytes of calls without a response from which a stream takes no more."""
 FRAMING_BYTES = 4096
 """Upper limit of the bytes that a call adds to its message."""
 
@@ -114,7 +116,8 @@ class CallClient:
                 "send smaller batches",
                 {"limit": str(self._max_bytes), "size": str(len(raw))},
             )
-        answer = self._stream(address).send(method.path, raw)
+        stream = self._stream(address)
+        answer = stream.send(method.path, raw)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 response = await answer
@@ -122,6 +125,8 @@ class CallClient:
             raise TimedOut(
                 f"no response from {address} to {method.path} before the deadline"
             ) from None
+        finally:
+            stream.end_if_useless()
         if response.HasField("error"):
             raise status.from_proto(response.error)
         return method.decode_response(response.message)
@@ -133,7 +138,7 @@ class CallClient:
             self._streams = {a: found for a, found in alive.items() if found}
         known = [s for s in self._streams.get(address, ()) if not s.broken]
         for stream in known:
-            if stream.unanswered < MAX_IN_FLIGHT:
+            if not stream.full:
                 break
         else:
             stream = _CallStream(address, self._open_stream)
@@ -153,15 +158,24 @@ class _CallStream:
         self, address: str, open_stream: Callable[[str, OnResponse], RequestStream]
     ) -> None:
         self._address = address
-        self._answers: dict[int, asyncio.Future[pb.CallResponse]] = {}
-        self._requests = 0
+        self._answers: dict[int, tuple[asyncio.Future[pb.CallResponse], int]] = {}  # with the bytes
+        self._requests = self._unanswered_bytes = 0
         self._answered = self.broken = False
         self._stream = open_stream(address, self._on_response)
 
     @property
-    def unanswered(self) -> int:
-        """Number of calls without a response, those that nobody waits for included."""
-        return len(self._answers)
+    def full(self) -> bool:
+        """True if so many calls, or bytes of calls, have no response; also those that nobody waits for."""
+        return len(self._answers) >= MAX_IN_FLIGHT or self._unanswered_bytes >= MAX_UNANSWERED_BYTES
+
+    def end_if_useless(self) -> None:
+        """End the stream if it takes no more calls, and nobody waits for a response.
+
+        Otherwise the calls to a silent server would stay for as long as its connection.
+        """
+        if self.full and all(answer.done() for answer, _ in self._answers.values()):
+            self.broken = True
+            self._stream.abandon()
 
     def send(self, path: str, message: bytes) -> "asyncio.Future[pb.CallResponse]":
         """Send a call; return its response when there is one.
@@ -172,20 +186,22 @@ class _CallStream:
         """
         self._requests += 1
         answer: asyncio.Future[pb.CallResponse] = asyncio.get_running_loop().create_future()
-        self._answers[self._requests] = answer
+        self._answers[self._requests] = answer, len(message)
+        self._unanswered_bytes += len(message)
         self._stream.send(pb.CallRequest(request=self._requests, method=path, message=message))
         return answer
 
     def _on_response(self, response: Any) -> None:
         if isinstance(response, NyalaError):
             self.broken = True
-            for answer in self._answers.values():
+            for answer, _ in self._answers.values():
                 if not answer.done():
                     answer.set_exception(self._error_for(response))
             self._answers.clear()
             return
         self._answered = True
-        waiting = self._answers.pop(response.request, None)
+        waiting, size = self._answers.pop(response.request, (None, 0))
+        self._unanswered_bytes -= size
         if waiting is not None and not waiting.done():
             waiting.set_result(response)
 

@@ -7,6 +7,7 @@ import ssl
 from nyala.common import addresses
 from nyala.common.errors import Unauthenticated, Unavailable
 from nyala.wire import status
+from nyala.wire.connection import connect
 from nyala.wire.proto import access_pb2 as pb
 from nyala.wire.tls import join_frames
 
@@ -60,7 +61,10 @@ async def _exchange(
     host, port = addresses.parse(address)
     try:
         async with asyncio.timeout(join_frames.EXCHANGE_S):
-            reader, writer = await asyncio.open_connection(host, port, ssl=context)
+            sock = await connect(host, port, int(join_frames.EXCHANGE_S * 1000))
+            reader, writer = await asyncio.open_connection(
+                sock=sock, ssl=context, server_hostname=host
+            )
             try:
                 await join_frames.send(writer, request)
                 return await join_frames.receive_response(reader)

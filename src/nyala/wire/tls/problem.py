@@ -9,9 +9,10 @@ from nyala.common.errors import NyalaError
 from nyala.security import known
 from nyala.security.credentials import Credentials
 from nyala.security.files import ENVIRONMENT, VARIABLES
+from nyala.wire.connection import connect
 
-CONNECT_S = 0.5
-"""Time within which a server that runs accepts a connection, in seconds."""
+CONNECT_MS = 500
+"""Time within which a server that runs accepts a connection, in milliseconds."""
 HANDSHAKE_S = 1.0
 """Time for the handshake, and for the server's answer to the certificate, in seconds."""
 
@@ -27,7 +28,10 @@ async def tls_problem(address: str, credentials: Credentials | None) -> str:
         host, port = addresses.parse(address)
         context = _any_server() if credentials is None else credentials.client_context()
         async with asyncio.timeout(2 * HANDSHAKE_S):
-            reader, writer = await asyncio.open_connection(host, port, ssl=context)
+            sock = await connect(host, port, int(HANDSHAKE_S * 1000))
+            reader, writer = await asyncio.open_connection(
+                sock=sock, ssl=context, server_hostname=host
+            )
     except ssl.SSLCertVerificationError as err:
         return (
             f"its certificate does not fit: {err.verify_message}; check that ca is the ca.crt of this "
@@ -54,11 +58,9 @@ async def accepts_connections(address: str) -> bool:
         address: host:port of a public port.
     """
     try:
-        async with asyncio.timeout(CONNECT_S):
-            _, writer = await asyncio.open_connection(*addresses.parse(address))
+        (await connect(*addresses.parse(address), CONNECT_MS)).close()
     except (OSError, NyalaError, UnicodeError):  # TimeoutError is an OSError
         return False
-    writer.transport.abort()
     return True
 
 

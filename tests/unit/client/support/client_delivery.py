@@ -35,7 +35,7 @@ class Places:
 
     def learn(self, tablet: TabletLocation, **more: object) -> None: ...
 
-    async def refresh(self, table: OpenTable, *args: object) -> None: ...
+    async def refresh_shared(self, table: OpenTable, *args: object) -> None: ...
 
 
 class DroppedRange(Places):
@@ -44,5 +44,5 @@ class DroppedRange(Places):
     def learn(self, tablet: TabletLocation, **more: object) -> None:
         tablet.leader = None
 
-    async def refresh(self, table: OpenTable, *args: object) -> None:
+    async def refresh_shared(self, table: OpenTable, *args: object) -> None:
         table.tablets = []

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.admin.fencing import Fence, OrderFence
+from nyala.client.cluster.leader_watch import SILENT_MS
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env, system_env
@@ -54,6 +55,9 @@ def with_env(scenario: Any) -> Any:
 
 @pytest.mark.row("A5")
 def test_long_computing_scan_sends_keepalives(monkeypatch):
+    assert 2 * flight_service.KEEPALIVE_MS <= SILENT_MS, (
+        "a client does not take it for a silent server"
+    )
     monkeypatch.setattr(flight_service, "KEEPALIVE_MS", 1)
 
     async def scenario(env: Env) -> None:

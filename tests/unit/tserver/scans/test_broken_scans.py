@@ -77,7 +77,9 @@ class Servers:
         self.directory = directory
         for name in ("a", "b", "c"):
             self.add(name)
-        masters: Any = SimpleNamespace(known=["m"], look_up=self.locate)
+        masters: Any = SimpleNamespace(
+            known=["m"], look_up=self.locate, now_us=env.clock.monotonic_us
+        )
         self.reader = Reader(env, masters, TabletCache(masters), HybridClock(SystemClock()))
         self.reader.batch_rows = 10
 

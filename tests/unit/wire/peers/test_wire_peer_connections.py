@@ -111,7 +111,8 @@ def test_connection_completed_after_deadline_is_reopened(monkeypatch):
         async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
             loop = asyncio.get_running_loop()
 
-            async def made_too_late(make, *_, **_more):
+            async def made_too_late(make, *, sock):
+                sock.close()
                 connection = GivenUp()
                 make().connection_made(connection)
                 connection.closed = True

@@ -20,6 +20,7 @@ from nyala.common.errors import (
     may_have_arrived,
 )
 from nyala.env.clock import SystemClock
+from nyala.env.request_stream import MAX_IN_FLIGHT
 from nyala.env.rpc import Handlers
 from nyala.security import policy
 from nyala.wire import methods
@@ -30,7 +31,7 @@ from nyala.wire.proto import nyala_pb2, reads_pb2
 from nyala.wire.request_stream import RequestStreamEnd
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
-from nyala.wire.streams.calls import CallServer
+from nyala.wire.streams.calls import MAX_UNANSWERED_BYTES, CallClient, CallServer
 from tests.waiting import eventually
 
 LIMIT = 1 << 20
@@ -194,6 +195,50 @@ def test_streams_of_calls_whose_servers_have_ended_take_no_memory():
             await eventually(lambda: remaining() <= before + 1, "at most the last one remains")
 
     before = remaining()
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize("size", [10, MAX_UNANSWERED_BYTES // 8])
+def test_calls_to_a_silent_server_that_nobody_waits_for_take_no_memory(size):
+    class Silent:
+        """Stream to a server that answers nothing."""
+
+        def __init__(self, on_response) -> None:
+            self.on_response, self.ended = on_response, False
+            self.calls: list[reads_pb2.CallRequest] = []
+            streams.append(self)
+
+        def send(self, request) -> None:
+            self.calls.append(request)
+
+        def abandon(self) -> None:
+            self.ended = True
+            self.on_response(Unavailable("abandoned"))
+
+    streams: list[Silent] = []
+
+    async def scenario() -> None:
+        client = CallClient(lambda _address, on_response: Silent(on_response), 1 << 30)  # type: ignore[arg-type,return-value]
+        request = pb.JournalReadRequest(tablet_id="x" * size)
+
+        async def call(timeout_ms: int) -> None:
+            await client.call("a:1", methods.JOURNAL_READ, request, timeout_ms)
+
+        patient = asyncio.ensure_future(call(60_000))
+        for _ in range(5 * MAX_IN_FLIGHT):
+            with pytest.raises(TimedOut):
+                await call(0)
+        kept = [s for s in streams if not s.ended]
+        assert kept[0] is streams[0], "somebody waits for a response"
+        assert len(kept) <= 2
+        for stream in streams:
+            assert len(stream.calls) <= MAX_IN_FLIGHT
+            assert sum(len(c.message) for c in stream.calls) < 2 * MAX_UNANSWERED_BYTES
+        patient.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await patient
+        assert streams[0].ended
+
     uvloop.run(scenario())
 
 
