@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Unpack
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from nyala.client.calls.opening import OpenClient
 from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
-from nyala.client.sql.query import ClusterTables, run_sql
+from nyala.client.sql.query import ClusterTables, Parameters, run_sql
 from nyala.client.transactions.coordination import find_key
 from nyala.client.transactions.keys import CommittedKey, TransactionOptions, options_of
 from nyala.common.partition_spec import Partition
@@ -243,15 +244,22 @@ class AsyncClient(OtherNames):
         check_text("name", name)
         return await find_key(self._session.core(), name)
 
-    async def sql(self, query: str) -> pa.Table:
+    async def sql(
+        self, query: str, parameters: Parameters = None, *, at: int | datetime | None = None
+    ) -> pa.Table:
         """Run a SQL query (DuckDB) in a thread; its reads run on the loop. Raises as `nyala.Client.sql`.
 
         If it is cancelled its reads end, and what DuckDB does with rows that it has ends in its thread.
+
+        Args:
+            query: one query.
+            parameters: values for `?`, `$1` or `$name`.
+            at: snapshot; None: now.
         """
         check_text("query", query)
         runner = SqlRunner(self._session.core())
         try:
-            return await asyncio.to_thread(run_sql, query, ClusterTables(runner))
+            return await asyncio.to_thread(run_sql, query, ClusterTables(runner), parameters, at)
         finally:
             runner.end()
 

@@ -1,6 +1,7 @@
 """Client: the public, synchronous API of a cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Unpack
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
 from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
 from nyala.client.journal.journal import Journal
-from nyala.client.sql.query import ClusterTables, run_sql
+from nyala.client.sql.query import ClusterTables, Parameters, run_sql
 from nyala.client.table import Table
 from nyala.client.transactions.coordination import find_key
 from nyala.client.transactions.keys import (
@@ -351,15 +352,24 @@ class Client(OtherNames):
         check_text("name", name)
         return self._connection.run(find_key(self._connection.core, name))
 
-    def sql(self, query: str) -> pa.Table:
+    def sql(
+        self, query: str, parameters: Parameters = None, *, at: int | datetime | None = None
+    ) -> pa.Table:
         """Run a SQL query (DuckDB) over tables of this cluster; they are read at one snapshot.
 
         Only the columns and rows that the query can use are fetched, each table as its first scan begins.
+
+        Args:
+            query: one query; `?`, `$1` and `$name` stand for values.
+            parameters: these values, a list, or a dict by name.
+            at: snapshot, a hybrid time or an aware datetime, with the columns that the tables had then;
+                None: one moment that includes every write acknowledged before.
 
         Raises:
             NotFound: a table that does not exist.
             InvalidArgument: DuckDB's own message on a wrong query, a statement that is no query or reads
                 files, or names of tables or columns that differ in case only.
+            HistoryGone: rows or columns at `at` are not kept any more.
         """
         check_text("query", query)
-        return run_sql(query, ClusterTables(self._connection))
+        return run_sql(query, ClusterTables(self._connection), parameters, at)
