@@ -92,7 +92,7 @@ class AsyncClient(OtherNames):
         """
         made = table_definition(name, schema, primary_key, partition, replicas, **options)
         core = self._session.core()
-        opened = await core.caller.change(made.create(core.ddl))
+        opened = await core.caller.change(made.create(core))
         return AsyncTable(self._session, opened, made.choices)
 
     async def open_table(self, name: str) -> AsyncTable:
@@ -113,20 +113,23 @@ class AsyncClient(OtherNames):
         check_age("max_age_ms", max_age_ms)
         return [t.name for t in await self._session.core().tables(max_age_ms=max_age_ms)]
 
-    async def drop_table(self, name: str, *, reserve_seconds: int = 0) -> None:
+    async def drop_table(
+        self, name: str, *, reserve_seconds: int = 0, missing_ok: bool = False
+    ) -> None:
         """Drop a table and its data; the name is free on return.
 
         Args:
             name: name of the table.
             reserve_seconds: time in which `recall_table` can restore it; 0: the data are deleted at once.
+            missing_ok: do nothing if there is no such table.
 
         Raises:
-            NotFound: no such table.
+            NotFound: no such table, unless `missing_ok`.
         """
         check_text("name", name)
         check_reserve(reserve_seconds)
         core = self._session.core()
-        await core.caller.change(core.ddl.drop_table(name, reserve_seconds))
+        await core.caller.change(core.ddl.drop_table(name, reserve_seconds, missing_ok=missing_ok))
 
     async def recall_table(self, table_id: str, new_name: str | None = None) -> AsyncTable:
         """Restore a table that was dropped with `reserve_seconds`; see `nyala.Client.recall_table`."""
