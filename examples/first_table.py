@@ -14,6 +14,7 @@ with nyala.connect(os.environ.get("NYALA_MASTERS", "127.0.0.1:7051")) as client:
         primary_key=["host", "ts"],
         partition=nyala.Partition(hash=[nyala.Hash(["host"], 4)]),
         replicas=3,
+        exist_ok=True,
     )
     table.upsert([{"host": "a", "ts": 1, "value": 0.5}, {"host": "b", "ts": 1, "value": 1.5}])
     before = client.now()

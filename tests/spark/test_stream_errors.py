@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 import nyala
 from nyala.common.errors import (
@@ -102,6 +103,15 @@ def test_stream_options_are_refused_by_batch_reads(cluster, table):
     source = NyalaSource({"table": table.name, "masters": cluster.masters, "starting": "now"})
     with pytest.raises(InvalidArgument, match=r"is of streams: use spark.readStream"):
         source.reader(source.schema())
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("wehre", "where"), ("At_", "at"), ("colums", "columns")]
+)
+def test_misspelt_option_of_a_batch_read_is_refused(name, near):
+    source = NyalaSource({"table": "t", "masters": "127.0.0.1:1", name: "1"})
+    with pytest.raises(InvalidArgument, match=f"option '{name}' .did you mean '{near}'?"):
+        source.reader(StructType())
 
 
 def test_start_in_the_future_is_refused(start):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Unpack
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from nyala.client.calls.opening import OpenClient
 from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
-from nyala.client.sql.query import ClusterTables, run_sql
+from nyala.client.sql.query import ClusterTables, Parameters, run_sql
 from nyala.client.transactions.coordination import find_key
 from nyala.client.transactions.keys import CommittedKey, TransactionOptions, options_of
 from nyala.common.partition_spec import Partition
@@ -91,7 +92,7 @@ class AsyncClient(OtherNames):
         """
         made = table_definition(name, schema, primary_key, partition, replicas, **options)
         core = self._session.core()
-        opened = await core.caller.change(made.create(core.ddl))
+        opened = await core.caller.change(made.create(core))
         return AsyncTable(self._session, opened, made.choices)
 
     async def open_table(self, name: str) -> AsyncTable:
@@ -112,20 +113,23 @@ class AsyncClient(OtherNames):
         check_age("max_age_ms", max_age_ms)
         return [t.name for t in await self._session.core().tables(max_age_ms=max_age_ms)]
 
-    async def drop_table(self, name: str, *, reserve_seconds: int = 0) -> None:
+    async def drop_table(
+        self, name: str, *, reserve_seconds: int = 0, missing_ok: bool = False
+    ) -> None:
         """Drop a table and its data; the name is free on return.
 
         Args:
             name: name of the table.
             reserve_seconds: time in which `recall_table` can restore it; 0: the data are deleted at once.
+            missing_ok: do nothing if there is no such table.
 
         Raises:
-            NotFound: no such table.
+            NotFound: no such table, unless `missing_ok`.
         """
         check_text("name", name)
         check_reserve(reserve_seconds)
         core = self._session.core()
-        await core.caller.change(core.ddl.drop_table(name, reserve_seconds))
+        await core.caller.change(core.ddl.drop_table(name, reserve_seconds, missing_ok=missing_ok))
 
     async def recall_table(self, table_id: str, new_name: str | None = None) -> AsyncTable:
         """Restore a table that was dropped with `reserve_seconds`; see `nyala.Client.recall_table`."""
@@ -243,15 +247,22 @@ class AsyncClient(OtherNames):
         check_text("name", name)
         return await find_key(self._session.core(), name)
 
-    async def sql(self, query: str) -> pa.Table:
+    async def sql(
+        self, query: str, parameters: Parameters = None, *, at: int | datetime | None = None
+    ) -> pa.Table:
         """Run a SQL query (DuckDB) in a thread; its reads run on the loop. Raises as `nyala.Client.sql`.
 
         If it is cancelled its reads end, and what DuckDB does with rows that it has ends in its thread.
+
+        Args:
+            query: one query.
+            parameters: values for `?`, `$1` or `$name`.
+            at: snapshot; None: now.
         """
         check_text("query", query)
         runner = SqlRunner(self._session.core())
         try:
-            return await asyncio.to_thread(run_sql, query, ClusterTables(runner))
+            return await asyncio.to_thread(run_sql, query, ClusterTables(runner), parameters, at)
         finally:
             runner.end()
 

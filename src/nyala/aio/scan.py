@@ -15,6 +15,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.read.pandas_types import to_pandas
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.hybrid_time import as_stamp
+from nyala.common.optional.needed import needed
 from nyala.common.schema import Schema
 from nyala.env.tasks import Lane
 
@@ -98,8 +99,7 @@ class AsyncScan(OtherNames):
 
     async def to_polars(self) -> Any:
         """Return all rows as a polars frame; needs polars."""
-        import polars
-
+        polars = needed("polars", "to_polars()")
         return polars.from_arrow(await self.to_arrow())
 
     async def count(self) -> int:

@@ -1,6 +1,7 @@
 """Client: the public, synchronous API of a cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Unpack
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
 from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
 from nyala.client.journal.journal import Journal
-from nyala.client.sql.query import ClusterTables, run_sql
+from nyala.client.sql.query import ClusterTables, Parameters, run_sql
 from nyala.client.table import Table
 from nyala.client.transactions.coordination import find_key
 from nyala.client.transactions.keys import (
@@ -81,6 +82,7 @@ class Client(OtherNames):
         options: Mapping[str, Any] | None = None,
         comment: str = "",
         index: bool = False,
+        exist_ok: bool = False,
         **conversion: Unpack[Requested],
     ) -> Table:
         """Create a table and return it when all its tablets run.
@@ -99,11 +101,13 @@ class Client(OtherNames):
             options: table options, for instance {"history_max_age_s": 3600, "max_bytes": 10**10}.
             comment: shown by `nyala table describe`.
             index: all levels of a pandas index become columns; otherwise only those that `primary_key` names.
+            exist_ok: a table of this name that has the same key and all these columns, of the same types, is
+                returned as it is, also if its partition, options or defaults are others.
             **conversion: `nan_is_null` and `round_decimals`, as for `Table.upsert`; with `round_decimals`
                 columns of decimals become double.
 
         Raises:
-            AlreadyPresent: the name is taken.
+            AlreadyPresent: the name is taken; with `exist_ok`: by a table with another key or other columns.
             InvalidArgument: a wrong definition, or more replicas than tablet servers.
             SchemaMismatch: the data have a value that the column cannot represent exactly.
             NotReady: it was created, but not all its tablets run yet.
@@ -112,9 +116,9 @@ class Client(OtherNames):
         """
         made = table_definition(
             name, schema, primary_key, partition, replicas, defaults=defaults, immutable=immutable,
-            options=options, comment=comment, index=index, **conversion,
+            options=options, comment=comment, index=index, exist_ok=exist_ok, **conversion,
         )  # fmt: skip
-        opened = self._connection.change(made.create(self._connection.core.ddl))
+        opened = self._connection.change(made.create(self._connection.core))
         return Table(self._connection, opened, made.choices)
 
     def table(self, name: str) -> Table:
@@ -137,19 +141,21 @@ class Client(OtherNames):
         core = self._connection.core
         return [t.name for t in self._connection.run(core.tables(max_age_ms=max_age_ms))]
 
-    def drop_table(self, name: str, *, reserve_seconds: int = 0) -> None:
+    def drop_table(self, name: str, *, reserve_seconds: int = 0, missing_ok: bool = False) -> None:
         """Drop a table and its data; the name is free on return.
 
         Args:
             name: name of the table.
             reserve_seconds: time in which `recall_table` can restore it; 0: the data are deleted at once.
+            missing_ok: do nothing if there is no such table.
 
         Raises:
-            NotFound: no such table.
+            NotFound: no such table, unless `missing_ok`.
         """
         check_text("name", name)
         check_reserve(reserve_seconds)
-        self._connection.change(self._connection.core.ddl.drop_table(name, reserve_seconds))
+        ddl = self._connection.core.ddl
+        self._connection.change(ddl.drop_table(name, reserve_seconds, missing_ok=missing_ok))
 
     def recall_table(self, table_id: str, new_name: str | None = None) -> Table:
         """Restore a table that was dropped with `reserve_seconds`, with all its rows.
@@ -351,15 +357,24 @@ class Client(OtherNames):
         check_text("name", name)
         return self._connection.run(find_key(self._connection.core, name))
 
-    def sql(self, query: str) -> pa.Table:
+    def sql(
+        self, query: str, parameters: Parameters = None, *, at: int | datetime | None = None
+    ) -> pa.Table:
         """Run a SQL query (DuckDB) over tables of this cluster; they are read at one snapshot.
 
         Only the columns and rows that the query can use are fetched, each table as its first scan begins.
+
+        Args:
+            query: one query; `?`, `$1` and `$name` stand for values.
+            parameters: these values, a list, or a dict by name.
+            at: snapshot, a hybrid time or an aware datetime, with the columns that the tables had then;
+                None: one moment that includes every write acknowledged before.
 
         Raises:
             NotFound: a table that does not exist.
             InvalidArgument: DuckDB's own message on a wrong query, a statement that is no query or reads
                 files, or names of tables or columns that differ in case only.
+            HistoryGone: rows or columns at `at` are not kept any more.
         """
         check_text("query", query)
-        return run_sql(query, ClusterTables(self._connection))
+        return run_sql(query, ClusterTables(self._connection), parameters, at)

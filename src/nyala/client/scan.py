@@ -12,6 +12,7 @@ from nyala.client.connection import Connection
 from nyala.client.read.pandas_types import to_pandas
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.scan_token import ScanToken
+from nyala.common.optional.needed import needed
 
 
 class Scan(OtherNames):
@@ -89,8 +90,7 @@ class Scan(OtherNames):
 
     def to_polars(self) -> Any:
         """Return all rows as a polars frame; needs polars."""
-        import polars
-
+        polars = needed("polars", "to_polars()")
         return polars.from_arrow(self.to_arrow())
 
     def count(self) -> int:

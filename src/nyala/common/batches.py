@@ -143,8 +143,15 @@ def _tables(
             f"the data cannot be read as a table: {err}; pass {_EXPECTED}"
         ) from err
     if table is None:
-        raise InvalidArgument(f"a {type(data).__name__} is not table data; pass {_EXPECTED}")
+        raise InvalidArgument(
+            f"a {type(data).__name__} is not table data; {_remedy(data)}pass {_EXPECTED}"
+        )
     return [_of_pandas(data, table, schema, first_row, conversion) if is_pandas(data) else table]
+
+
+def _remedy(data: Any) -> str:
+    """Return what makes table data of a polars query; empty: of something else."""
+    return "call .collect() on it, or " if is_lazy(data) else ""
 
 
 def _of_pandas(
@@ -224,6 +231,12 @@ def is_frame(data: Any) -> bool:
     """Return whether data is a pandas or polars frame, without importing either."""
     frame: Any = getattr(sys.modules.get("polars"), "DataFrame", None)
     return is_pandas(data) or (frame is not None and isinstance(data, frame))
+
+
+def is_lazy(data: Any) -> bool:
+    """Return whether data is a polars query, without importing polars."""
+    lazy: Any = getattr(sys.modules.get("polars"), "LazyFrame", None)
+    return lazy is not None and isinstance(data, lazy)
 
 
 def one_table(data: Any, wanted: Collection[str]) -> pa.Table | None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from nyala.common.batches import (
     UNIFORM_TYPES,
     is_frame,
+    is_lazy,
     is_object,
     is_pandas,
     one_table,
@@ -167,6 +168,11 @@ def _is_in_memory(given: Any) -> bool:
 
 def _schema_of(given: Any) -> pa.Schema | None:
     """Return the Arrow schema of an object, of a stream without reading its rows; None: it has none."""
+    if is_lazy(given):
+        raise InvalidArgument(
+            "schema= takes an Arrow schema or a frame, not a LazyFrame, which is a query; pass "
+            "lazy.collect_schema(), or lazy.collect()"
+        )
     if isinstance(schema := getattr(given, "schema", None), pa.Schema):
         return schema
     if hasattr(given, "__arrow_c_stream__"):

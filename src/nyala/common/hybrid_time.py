@@ -14,6 +14,10 @@ LOGICAL_MASK = (1 << LOGICAL_BITS) - 1
 MAX_HYBRID_TIME = (1 << 63) - 1
 """Maximum timestamp; an int64, for Arrow, Spark and SQL."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+"""Units in which other systems count time since 1970, and how many of each a second has."""
+_UNIX_SECONDS = range(10**9, 4 * 10**9)
+"""Unix times of the years 2001 to 2096; as a hybrid time, such a number in any unit lies before 2001."""
 
 
 def from_micros(micros: int, logical: int = 0) -> int:
@@ -38,7 +42,7 @@ def as_stamp(value: int | datetime) -> int:
         value: a hybrid time, or an aware datetime, which stands for the end of its microsecond.
 
     Raises:
-        InvalidArgument: a naive datetime, a negative number, or one above the maximum.
+        InvalidArgument: a naive datetime, a negative number, one above the maximum, or a Unix time.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
@@ -47,7 +51,7 @@ def as_stamp(value: int | datetime) -> int:
                 "pass an aware one, for instance datetime.now(timezone.utc)"
             )
         micros = (value - _EPOCH) // timedelta(microseconds=1)
-        return as_stamp(from_micros(micros, LOGICAL_MASK))
+        return _in_range(from_micros(micros, LOGICAL_MASK))
     if not isinstance(value, bool):
         with suppress(TypeError):
             value = index(value)  # of a frame's column of times, for instance numpy.int64
@@ -56,6 +60,18 @@ def as_stamp(value: int | datetime) -> int:
             f"a timestamp is an int hybrid time or an aware datetime, not {type(value).__name__}; pass "
             "client.now(), a write's .timestamp, or datetime.now(timezone.utc)"
         )
+    for unit, per_second in _UNIX_UNITS.items():
+        if value // per_second in _UNIX_SECONDS:
+            raise InvalidArgument(
+                f"the timestamp {value} is a number of {unit} since 1970; as a hybrid time, which counts "
+                f"1/{1 << LOGICAL_BITS} of microseconds, it would be a time of {to_datetime(value).year}; "
+                "pass client.now(), a write's .timestamp, or an aware datetime, for instance "
+                "datetime.fromtimestamp(seconds, timezone.utc)"
+            )
+    return _in_range(value)
+
+
+def _in_range(value: int) -> int:
     if not 0 <= value <= MAX_HYBRID_TIME:
         raise InvalidArgument(
             f"the timestamp {value} is outside 0..{MAX_HYBRID_TIME}, the years 1970 to 2041; pass one of "

@@ -22,7 +22,7 @@ from pyspark.sql.types import BooleanType, DoubleType, FloatType, StructField, S
 from nyala.common.errors import InvalidArgument
 from nyala.spark.carried import carried
 from nyala.spark.clients import process_client
-from nyala.spark.options import flag, hold_s, split, split_bytes, where
+from nyala.spark.options import check_known, flag, hold_s, split, split_bytes, where
 from nyala.spark.reader import PlainReader, PushingReader, ReadOptions, print_snapshot
 from nyala.spark.stream_options import STARTING, StreamOptions, check_columns
 from nyala.spark.stream_reader import TableStreamReader
@@ -34,6 +34,9 @@ from nyala.spark.writes.writer import TableWriter
 T = TypeVar("T")
 ROW_COLUMN = "_row"
 """The only column of a frame that is read without columns; it is always null."""
+NAMES_OF_READS = (
+    "at", "ca", "cert", "columns", "hold_s", "key", "masters", "pushdown", "split_bytes", "table", "where",
+)  # fmt: skip
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -102,6 +105,7 @@ class NyalaSource(DataSource):
                 f'option "{STARTING}" is of streams: use spark.readStream, or leave it out and name the time '
                 'of a batch read with option "at"'
             )
+        check_known(self.options, NAMES_OF_READS, "a batch read")
         options = ReadOptions(
             table=table,
             masters=masters,

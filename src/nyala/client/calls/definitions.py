@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from nyala.client.checks import check_list, check_replicas, check_text
-from nyala.client.cluster.ddl import Definitions
 from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.core import ClientCore
 from nyala.common.casting import Requested, conversion_of
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import AlreadyPresent, InvalidArgument
 from nyala.common.frames import definition_of
 from nyala.common.partition_spec import Partition
 from nyala.common.schema import Schema
@@ -27,6 +27,7 @@ class TableArguments(Requested, total=False):
     options: Mapping[str, Any] | None
     comment: str
     index: bool
+    exist_ok: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class NewTable:
         options: as texts.
         comment: free text.
         choices: types and index levels that were chosen for data.
+        exist_ok: a table of this name, with this key and these columns, is as good.
     """
 
     name: str
@@ -50,15 +52,43 @@ class NewTable:
     options: dict[str, str]
     comment: str
     choices: tuple[str, ...]
+    exist_ok: bool
 
-    async def create(self, ddl: Definitions) -> OpenTable:
-        """Create the table, and return it when all its tablets run."""
-        opened = await ddl.create_table(
-            self.name, self.schema, self.partition, self.replicas, self.options, self.comment
-        )
+    async def create(self, core: ClientCore) -> OpenTable:
+        """Create the table, and return it when all its tablets run; or the one that there is."""
+        try:
+            opened = await core.ddl.create_table(
+                self.name, self.schema, self.partition, self.replicas, self.options, self.comment
+            )
+        except AlreadyPresent:
+            if not self.exist_ok:
+                raise
+            opened = await core.open_table(self.name)
+            self._check_columns(opened.schema)
+            return opened
         for choice in self.choices:
             log.info("table %s: %s", self.name, choice)
         return opened
+
+    def _check_columns(self, there: Schema) -> None:
+        """Check that a table has this key and these columns; it may have others.
+
+        Raises:
+            AlreadyPresent: it differs; the message says where.
+        """
+        key, wanted = ([c.name for c in s.key_columns] for s in (there, self.schema))
+        problem = "" if key == wanted else f"its primary key is {key}, not {wanted}"
+        for column in self.schema.columns:
+            found = there.by_name.get(column.name)
+            if not problem and found is None:
+                problem = f"it has no column {column.name!r}"
+            elif not problem and found is not None and found.type != column.type:
+                problem = f"its column {column.name!r} has type {found.type}, not {column.type}"
+        if problem:
+            raise AlreadyPresent(
+                f"a table {self.name!r} exists already, and {problem}; open it with client.table(name), "
+                "alter it, or choose another name"
+            )
 
 
 def table_definition(
@@ -73,6 +103,7 @@ def table_definition(
     options: Mapping[str, Any] | None = None,
     comment: str = "",
     index: bool = False,
+    exist_ok: bool = False,
     **conversion: Unpack[Requested],
 ) -> NewTable:
     """Return the table that the arguments of `Client.create_table` describe.
@@ -88,6 +119,7 @@ def table_definition(
         options: of the table.
         comment: free text.
         index: all levels of a pandas index.
+        exist_ok: such a table may exist.
         **conversion: of the data.
 
     Raises:
@@ -111,4 +143,6 @@ def table_definition(
     texts = {k: str(v) for k, v in (options or {}).items()}
     for text in (*texts, *texts.values()):
         check_text("options", text)
-    return NewTable(name, made.schema, partition, replicas, texts, comment, tuple(made.choices))
+    return NewTable(
+        name, made.schema, partition, replicas, texts, comment, tuple(made.choices), exist_ok
+    )

@@ -174,8 +174,9 @@ class Definitions:
                 )
 
     async def drop_table(
-        self, name: str, reserve_seconds: int = 0, *, table_id: str = "", kind: int = 0
-    ) -> None:
+        self, name: str, reserve_seconds: int = 0, *, table_id: str = "", kind: int = 0,
+        missing_ok: bool = False,
+    ) -> None:  # fmt: skip
         """Drop a table or journal, named or else given by id; its name is free on return.
 
         Args:
@@ -183,9 +184,10 @@ class Definitions:
             reserve_seconds: time in which it can be recalled; 0: its tablets are deleted at once.
             table_id: instead of the name; also of a dropped table that could be recalled still.
             kind: `TableSpec.kind` of what is dropped.
+            missing_ok: do nothing if there is no such table.
 
         Raises:
-            NotFound: no such table.
+            NotFound: no such table, unless `missing_ok`.
             InvalidArgument: it is of another kind.
             OutcomeUnknown: it may have been dropped, or may yet be.
         """
@@ -193,7 +195,11 @@ class Definitions:
             name=name, id=table_id, reserve_seconds=reserve_seconds, operation=self._operation(),
             kind=kind,
         )  # fmt: skip
-        await self._masters.define(methods.DROP_TABLE, request, timeout_ms=self._timeout_ms)
+        try:
+            await self._masters.define(methods.DROP_TABLE, request, timeout_ms=self._timeout_ms)
+        except NotFound:
+            if not missing_ok:
+                raise
 
     async def recall_table(self, table_id: str, new_name: str = "") -> OpenTable:
         """Recall a table that was dropped with a reserve, under its name or a new one.

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nyala.common.optional.needed import needed
 from nyala.common.optional.pandas_lookup import look_for_pandas
 
 _DAYS = (-719_162, 2_932_896)
@@ -20,8 +21,7 @@ _NO_TIME = -(2**63)
 
 def to_pandas(table: pa.Table) -> Any:
     """Return a table as a pandas frame that has all its values, also nulls beside NaN."""
-    import pandas
-
+    pandas = needed("pandas", "to_pandas()")
     look_for_pandas()
     return with_pandas_types(table).to_pandas(
         types_mapper=lambda kind: pandas.ArrowDtype(kind) if pa.types.is_nested(kind) else None

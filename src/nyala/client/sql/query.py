@@ -9,24 +9,29 @@ duckdb is loaded on first use: importing nyala stays light.
 
 import json
 import threading
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from nyala.client.calls.scanning import Scanning
+from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
 from nyala.client.read.pandas_types import with_pandas_types
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.sql.conditions import conditions_of, folded, nodes_of
 from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.hybrid_time import as_stamp
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
 
 T = TypeVar("T")
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+"""Values for the parameters of a query, by position or by name."""
 
 READS_ONLY = (
     "sql() takes one query that reads tables (select, with, values, show tables, describe); write rows with "
@@ -51,8 +56,8 @@ class Tables(Protocol):
     def names(self) -> list[str]:
         """Return the names of all tables."""
 
-    def open(self, name: str) -> Schema:
-        """Return the columns of a table; raises NotFound."""
+    def open(self, name: str, at: int) -> Schema:
+        """Return the columns of a table at a hybrid time, 0: now; raises NotFound."""
 
     def now(self) -> int:
         """Return a time at or above every acknowledged write."""
@@ -92,7 +97,7 @@ class ClusterTables:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._opened: dict[str, OpenTable] = {}
+        self._opened: dict[str, tuple[OpenTable, PastSchema]] = {}
 
     def names(self) -> list[str]:
         """See `Tables.names`."""
@@ -100,11 +105,13 @@ class ClusterTables:
         listed = core.tables(max_age_ms=core.options.lookup_max_age_ms)
         return [t.name for t in self._runner.run(listed)]
 
-    def open(self, name: str) -> Schema:
+    def open(self, name: str, at: int) -> Schema:
         """See `Tables.open`."""
-        opened = self._runner.run(self._runner.core.open_table(name))
-        self._opened[name] = opened
-        return opened.schema
+        core = self._runner.core
+        opened = self._runner.run(core.open_table(name))
+        then = self._runner.run(core.past.at(opened, at)) if at else PastSchema(opened.schema)
+        self._opened[name] = opened, then
+        return then.schema
 
     def now(self) -> int:
         """See `Tables.now`."""
@@ -121,17 +128,24 @@ class ClusterTables:
             where: predicate; None: every row.
             at: hybrid time of the snapshot; 0: now, at each leader.
         """
-        spec = ReadSpec(columns=columns, where=where, at=at)
-        scanning = Scanning(self._runner.core, self._opened[name], spec)
+        opened, then = self._opened[name]
+        spec = ReadSpec(columns=columns, where=where, at=at, schema=then.schema, past=then.dropped)
+        scanning = Scanning(self._runner.core, opened, spec)
         return scanning.assembled(self._runner.run(scanning.collect()))
 
 
 @dataclass(slots=True)
 class _Snapshot:
-    """The time at which a query reads, fixed as its first scan begins."""
+    """The time at which a query reads: given, or fixed as its first scan begins.
+
+    Attributes:
+        tables: that are read.
+        at: hybrid time; 0: not fixed yet.
+        turn: held to fix it.
+    """
 
     tables: Tables
-    at: int = 0
+    at: int
     turn: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, name: str, columns: tuple[str, ...], where: Predicate | None) -> pa.Table:
@@ -140,19 +154,33 @@ class _Snapshot:
         return self.tables.read(name, columns, where, self.at)
 
 
-def run_sql(query: str, tables: Tables) -> pa.Table:
-    """Run one query over the tables that it names, all read at one snapshot; see `Client.sql`."""
+def run_sql(
+    query: str,
+    tables: Tables,
+    parameters: Parameters = None,
+    at: int | datetime | None = None,
+) -> pa.Table:
+    """Run one query over the tables that it names, all read at one snapshot; see `Client.sql`.
+
+    Args:
+        query: of DuckDB.
+        tables: those that it may name.
+        parameters: values for `?` and `$1`, or by name for `$name`.
+        at: snapshot, with the columns that the tables had then; None: now.
+    """
     import duckdb
 
     from nyala.client.sql.source import TableDataset
 
+    stamp = 0 if at is None else max(1, as_stamp(at))  # 0 would mean now
+    given = _values_of(parameters)
     engine = duckdb.connect(":memory:", config={"enable_external_access": "false"})
     sources: list[TableDataset] = []
     try:
         engine.execute("set python_enable_replacements=false; set TimeZone='UTC'").fetchall()
-        snapshot = _Snapshot(tables)
+        snapshot = _Snapshot(tables, stamp)
         named = _read(engine, query)
-        schemas = {name: tables.open(name) for name in _chosen(named, tables)}
+        schemas = {name: tables.open(name, stamp) for name in _chosen(named, tables, stamp)}
         for name, schema in schemas.items():
             if folded(name) in named.tables:  # otherwise only its name is used
                 _check_columns(name, schema)
@@ -164,7 +192,8 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
             sources.append(source)
             engine.register(aliases.get(name, name), source)
         engine.execute("set lock_configuration=true").fetchall()
-        return with_pandas_types(_renamed(engine.sql(query).to_arrow_table(), aliases))
+        found = engine.sql(query, params=given).to_arrow_table()
+        return with_pandas_types(_renamed(found, aliases))
     except duckdb.PermissionException as err:
         raise InvalidArgument(f"SQL: {err}; {READS_ONLY}") from err
     except Exception as err:  # of a read: DuckDB passes its text on, in one of several errors
@@ -176,6 +205,23 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
         raise InvalidArgument(f"SQL: {err}; correct the query") from err
     finally:
         engine.close()
+
+
+def _values_of(parameters: Parameters) -> Any:
+    """Return the values of parameters as DuckDB takes them; None: there are none.
+
+    Raises:
+        InvalidArgument: neither a list nor a mapping.
+    """
+    if parameters is None:
+        return None
+    if isinstance(parameters, Mapping):
+        return dict(parameters)
+    if isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
+        return list(parameters)
+    raise InvalidArgument(
+        f"parameters={parameters!r}: pass a list of values for ? or $1, or a dict of values for $name"
+    )
 
 
 @dataclass(slots=True)
@@ -241,10 +287,15 @@ def _check_function(name: str) -> None:
         raise InvalidArgument(f"the function {name!r} cannot be read from here: {READS_ONLY}")
 
 
-def _chosen(named: _Named, tables: Tables) -> list[str]:
+def _chosen(named: _Named, tables: Tables, at: int) -> list[str]:
     """Return the tables of the cluster that a query may read.
 
     A name of a common table expression may be that of a table too: one can read the other.
+
+    Args:
+        named: names in the query.
+        tables: those that there are.
+        at: hybrid time of the read; 0: now.
 
     Raises:
         NotFound: no such table.
@@ -268,7 +319,7 @@ def _chosen(named: _Named, tables: Tables) -> list[str]:
             chosen.append(same[0])
         elif lower not in named.local:
             written = named.tables[lower]
-            tables.open(written)  # raises, unless it was made just now
+            tables.open(written, at)  # raises, unless it was made just now
             chosen.append(written)
     return chosen
 

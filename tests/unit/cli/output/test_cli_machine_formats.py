@@ -42,7 +42,7 @@ def printed(monkeypatch, capsys):
         def __init__(self, rows):
             self._rows = rows
 
-        def sql(self, query):
+        def sql(self, query, *, at):
             return self._rows
 
     def run(how, rows=DATA):
@@ -51,7 +51,7 @@ def printed(monkeypatch, capsys):
             yield Client(rows)
 
         monkeypatch.setattr("nyala.client.connect", connect)
-        verb.sql("select", "", how)
+        verb.sql("select", "", "", how)
         return capsys.readouterr().out
 
     return run

@@ -21,7 +21,7 @@ class Answers:
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
 
-    def sql(self, query: str) -> pa.Table:
+    def sql(self, query: str, *, at: int | None) -> pa.Table:
         return self._rows
 
 
@@ -45,7 +45,7 @@ def test_listing_shows_far_times_and_duplicate_column_names(monkeypatch, capsys)
         yield Answers(rows)
 
     monkeypatch.setattr("nyala.client.connect", connect)
-    verb.sql("select", "", Format.CSV)
+    verb.sql("select", "", "", Format.CSV)
     far = "148108-07-06 14:00:27.387904"
     listed = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert listed == [["a", "b", "a"], [far, "5881580-07-11", far]]

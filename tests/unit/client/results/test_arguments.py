@@ -1,5 +1,6 @@
 """Wrong arguments of calls are refused with nyala's own error, before anything is sent."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from nyala.client.read.read_spec import names_of, scan_spec
 from nyala.client.scan_token import ScanToken
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
-from nyala.common.hybrid_time import as_stamp
+from nyala.common.hybrid_time import as_stamp, to_datetime
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
@@ -141,6 +142,10 @@ def test_columns_may_come_from_any_iterable(columns):
 
 def test_time_may_come_from_a_frame():
     assert as_stamp(np.int64(7)) == 7  # type: ignore[arg-type]
+
+
+def test_datetime_before_2001_is_no_unix_time_by_mistake():
+    assert to_datetime(as_stamp(datetime(1990, 1, 1, tzinfo=UTC))).year == 1990
 
 
 @pytest.mark.parametrize("timeout_ms", [1500, 1500.0, 1500.7])

@@ -1,8 +1,10 @@
 """Names and arguments that users of Kudu, Delta and pandas type first: errors say what to use instead."""
 
 import re
+import sys
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -14,6 +16,8 @@ from nyala.client.scan import Scan
 from nyala.client.table import Table
 from nyala.common.casting import Conversion, conversion_of
 from nyala.common.errors import InvalidArgument
+from nyala.common.frames import definition_of
+from nyala.common.optional.needed import needed
 from nyala.common.schema import from_arrow
 from tests.unit.client.support.unconnected import unconnected_table
 
@@ -77,3 +81,27 @@ def test_condition_in_place_of_rows_is_refused_with_the_method_for_it():
         InvalidArgument, match=r"is a path or a text, .* delete_where and update_where"
     ):
         unconnected().delete("k = 1")
+
+
+@pytest.mark.parametrize(("package", "call"), [("pandas", "to_pandas"), ("polars", "to_polars")])
+def test_scan_without_its_package_says_what_to_install(monkeypatch, package, call):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(
+        ModuleNotFoundError, match=rf"{call}\(\) needs .* pip install {package},"
+    ) as err:
+        needed(package, f"{call}()")
+    assert err.value.name == package
+
+
+def test_broken_package_is_not_called_missing(monkeypatch, tmp_path):
+    (tmp_path / "broken_frames.py").write_text("import not_there_at_all\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'not_there_at_all'"):
+        needed("broken_frames", "to_frames()")
+
+
+def test_polars_query_defines_no_table_and_says_what_does():
+    with pytest.raises(InvalidArgument, match=r"collect_schema\(\), or lazy.collect\(\)"):
+        definition_of(pl.LazyFrame({"k": [1]}), ["k"])
+    schema = definition_of(pl.LazyFrame({"k": [1]}).collect_schema(), ["k"]).schema
+    assert schema.arrow.names == ["k"]

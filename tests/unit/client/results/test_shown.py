@@ -77,6 +77,10 @@ def test_client_repr_shows_masters():
         (lambda: STAMP(1.5), "not float", "pass client.now()"),
         (lambda: as_stamp(datetime(2026, 1, 1)), "no time zone", "pass an aware one"),
         (lambda: as_stamp(1 << 63), "1970 to 2041", "pass one of these"),
+        (lambda: as_stamp(1_795_935_000), "number of seconds since 1970", "fromtimestamp"),
+        (lambda: as_stamp(1_795_935_000_000), "number of milliseconds", "fromtimestamp"),
+        (lambda: as_stamp(1_795_935_000_000_000), "number of microseconds", "fromtimestamp"),
+        (lambda: as_stamp(1_795_935_000_000_000_000), "time of 1983", "fromtimestamp"),
         (
             lambda: run_sql("insert into t values (1)", NO_CONNECTION),
             "that reads",

@@ -1,10 +1,13 @@
 """SQL: the columns and rows fetched of each table, and equal results."""
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
 
 from nyala.client.sql.query import run_sql
 from nyala.common.errors import InvalidArgument, NotFound, Unavailable
+from nyala.common.hybrid_time import as_stamp
 from tests.unit.client.support.sql_tables import TablesInMemory, plainly, table_of
 
 SCHEMA = pa.schema([
@@ -139,6 +142,63 @@ def test_sql_query_reads_all_tables_at_one_time(tables):
     run_sql("select * from t join U using (k), (select max(k) from odd)", tables)
     assert len(tables.asked) == 3
     assert {a.at for a in tables.asked} == {77}
+
+
+@pytest.mark.parametrize(
+    ("query", "parameters"),
+    [
+        ("select name from t where k = ?", [7]),
+        ("select name from t where k = $1", (7,)),
+        ("select name from t where k = $key", {"key": 7}),
+    ],
+)
+def test_parameters_select_rows_at_the_servers(tables, query, parameters):
+    run_sql(query, tables, parameters)
+    assert str(tables.asked[0].where) == str(_where(tables, "select name from t where k = 7"))
+
+
+def _where(tables, query):
+    run_sql(query, tables)
+    return tables.asked[-1].where
+
+
+def test_parameter_is_a_value_and_never_sql(tables):
+    found = run_sql("select k from t where name = ?", tables, ["x' or true or '"])
+    assert found.num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "parameters", "text"),
+    [
+        ("select k from t where k = ?", None, "not provided"),
+        ("select k from t where k = ?", [1, 2], "parameter"),
+        ("select k from t where k = $a", {"b": 1}, "parameter"),
+        ("select k from t where k = ?", "7", "pass a list of values"),
+        ("select k from t where k = ?", 7, "pass a list of values"),
+    ],
+)
+def test_wrong_parameters_are_refused(tables, query, parameters, text):
+    with pytest.raises(InvalidArgument, match=text):
+        run_sql(query, tables, parameters)
+
+
+@pytest.mark.parametrize(
+    ("at", "stamp"),
+    [
+        (4_000, 4_000),
+        (0, 1),
+        (datetime(2026, 1, 2, tzinfo=UTC), as_stamp(datetime(2026, 1, 2, tzinfo=UTC))),
+    ],
+)
+def test_sql_query_at_a_time_reads_columns_and_rows_of_then(tables, at, stamp):
+    run_sql("select * from t join U using (k)", tables, at=at)
+    assert sorted(tables.opened) == [("U", stamp), ("t", stamp)]
+    assert [asked.at for asked in tables.asked] == [stamp, stamp]
+
+
+def test_sql_query_at_no_time_is_refused(tables):
+    with pytest.raises(InvalidArgument, match="not str"):
+        run_sql("select * from t", tables, at="yesterday")  # type: ignore[arg-type]
 
 
 def test_sql_query_fetches_repeatedly_scanned_table_once(tables):

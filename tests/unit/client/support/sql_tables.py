@@ -33,13 +33,15 @@ class TablesInMemory:
 
     tables: dict[str, tuple[Schema, pa.RecordBatch]]
     asked: list[Asked] = field(default_factory=list)
+    opened: list[tuple[str, int]] = field(default_factory=list)
     clock: int = 76
     broken: Exception | None = None
 
     def names(self) -> list[str]:
         return list(self.tables)
 
-    def open(self, name: str) -> Schema:
+    def open(self, name: str, at: int) -> Schema:
+        self.opened.append((name, at))
         if name not in self.tables:
             raise NotFound(f"no table {name!r}")
         return self.tables[name][0]

@@ -125,7 +125,7 @@ def test_mismatched_dicts_are_refused(rows, words):
         ([KEY, 5], "row 1 is a int, not a dict"),
         ([KEY | {5: 1}], "a column name is a str, not 5"),
         (pl.Series([1]), "cannot be read as a table"),
-        (pl.LazyFrame({"k": [1]}), "a LazyFrame is not table data"),
+        (pl.LazyFrame({"k": [1]}), "a LazyFrame is not table data; call .collect()"),
         (pa.table([[1], [1], [2]], names=["k", "k", "s"]), "'k' appears twice in the data"),
         (pd.DataFrame({"k": [1], "s": [object()]}), "cannot be read as a table"),
     ],
