@@ -40,7 +40,8 @@ class SlowDoor:
         self._ended = threading.Event()
         self._open: list[socket.socket] = []
         self.address = addresses.join(*self._listener.getsockname())
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -62,6 +63,7 @@ class SlowDoor:
         """Close the port and its connections."""
         self._ended.set()
         self._listener.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()  # else a connection that it has just accepted would stay open
         for one in (self._listener, *self._open):
             one.close()
 

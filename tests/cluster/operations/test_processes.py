@@ -110,7 +110,7 @@ def test_tablet_server_of_another_cluster_is_refused_and_exits(cluster, tmp_path
     with_other = tmp_path / "other"
     try:
         made = cli("up", "--dir", str(with_other), "--masters", "1", "--tservers", "1", "--base-port",
-                   str(free_base(1)))  # fmt: skip
+                   str(free_base(1)), "--insecure")  # fmt: skip
         assert made.returncode == 0, made.stderr
         again = cli("up", "--dir", str(with_other))
         assert (again.returncode, "2 processes" in again.stdout) == (0, True), again.stderr
@@ -177,13 +177,23 @@ def test_port_in_use_ends_server_with_message(which, tmp_path, unused_address):
 
 @pytest.mark.parametrize(
     ("which", "address"),
-    [("address", "0.0.0.0:0"), ("peer_address", "[::]:0"), ("web_address", "192.0.2.1:7051")],
+    [("bind", "0.0.0.0"), ("peer_address", "192.0.2.1:7051"), ("web_address", "192.0.2.1:7051")],
 )
 def test_only_loopback_can_be_bound(which, address, tmp_path):
     done = cli(*server("master", tmp_path / "d", "", **{which: address}))
     assert done.returncode == 4
     assert f"refusing to bind {address}" in done.stderr
     assert "without certificates" in done.stderr
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    ("which", "address"), [("address", "0.0.0.0:0"), ("peer_address", "[::]:0")]
+)
+def test_every_interface_is_no_address_of_a_server(which, address, tmp_path):
+    done = cli(*server("master", tmp_path / "d", "", **{which: address}))
+    assert done.returncode == 2
+    assert f"{address} is every interface, which others cannot connect to" in done.stderr
     assert not (tmp_path / "d").exists()
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from nyala.common.ids import ColumnId
 from nyala.common.schema import Column, Schema
+from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files.replicated_ops import RowOp
-from nyala.tablet.write.row_checks import MAX_CELL_BYTES
 
 Row = dict[str, Any]
 Stored = dict[ColumnId, Any]

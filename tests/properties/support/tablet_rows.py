@@ -29,8 +29,8 @@ from nyala.common.predicate import (
 )
 from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import Column, Schema, from_arrow
+from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files.replicated_ops import RowOp
-from nyala.tablet.write.row_checks import MAX_CELL_BYTES
 from tests.properties.support.tablet_model import WRITES, Key, Row
 
 FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)

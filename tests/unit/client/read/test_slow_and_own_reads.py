@@ -1,6 +1,7 @@
 """Slow scans keep their snapshot; a client reads its own writes and reads. In virtual time."""
 
 import asyncio
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -80,7 +81,8 @@ async def test_read_of_a_server_that_falls_silent_begins_again_at_the_new_leader
     await upsert(s, 1)
     [token] = await s.on(s.core.reader.tokens, s.table, ReadSpec(), 20_000)
     token.batch_rows = 10
-    paused, add = [], ScanProgress.add
+    paused: list[Any] = []
+    add = ScanProgress.add
 
     def pause_after_first(read, batch):
         if not paused:
@@ -145,7 +147,8 @@ async def test_stale_read_of_a_stopped_follower_goes_on_at_another_replica(s):
         )
         token.batch_rows = 10
         token.replicas[:] = [leader.address, follower.address]
-        headers, began = [], s.loop.time()
+        headers: list[Any] = []
+        began = s.loop.time()
         scan = s.core.reader.run(token, on_header=headers.append)
         if stop == "before":
             follower.pause()

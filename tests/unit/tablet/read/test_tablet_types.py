@@ -12,9 +12,10 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import Compare, IsNull
 from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import Schema, from_arrow
+from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
-from nyala.tablet.write.row_checks import MAX_CELL_BYTES, MAX_KEY_BYTES
+from nyala.tablet.write.row_checks import MAX_KEY_BYTES
 from tests.unit.tablet.support.tablet_support import Driver, message
 
 COMPRESSIONS = ["none", "lz4", "zstd"]

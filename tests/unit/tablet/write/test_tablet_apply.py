@@ -11,6 +11,7 @@ import pytest
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import from_arrow
+from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
@@ -226,7 +227,7 @@ def test_all_or_nothing_rejects_whole_operation(driver):
 
 
 def test_rows_that_are_too_large_fail_alone(pairs):
-    cell, key = row_checks.MAX_CELL_BYTES, row_checks.MAX_KEY_BYTES
+    cell, key = MAX_CELL_BYTES, row_checks.MAX_KEY_BYTES
     rows = [
         {"host": "a", "n": 1, "a": 1, "s": "x" * cell},
         {"host": "b", "n": 1, "a": 1, "s": "x" * (cell + 1)},

@@ -9,9 +9,10 @@ import pytest
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.ids import TableId, TabletId
 from nyala.common.schema import from_arrow
+from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
-from nyala.tablet.write.row_checks import MAX_CELL_BYTES, MAX_KEY_BYTES
+from nyala.tablet.write.row_checks import MAX_KEY_BYTES
 from nyala.tserver.write_path import batch_schema, check_header, check_types, decode_and_check
 from nyala.wire import flight
 from nyala.wire.proto import nyala_pb2 as pb
