@@ -71,27 +71,32 @@ async def connect(host: str, port: int, timeout_ms: int) -> socket.socket:
     Raises:
         OSError: there is none; a TimeoutError when it took too long.
     """
-    try:
-        async with asyncio.timeout(timeout_ms / 1000):
-            found = await asyncio.get_running_loop().getaddrinfo(
-                host, port, type=socket.SOCK_STREAM
-            )
-            tries = [partial(_connect_to, *one) for one in found]
-            pause_s = min(NEXT_ADDRESS_S, timeout_ms / 1000 / (len(tries) + 1))
-            made, number, failures = await staggered_race(tries, pause_s)
-    except TimeoutError:
-        raise TimeoutError(f"{host}:{port} accepted no connection within {timeout_ms} ms") from None
-    if number is None:
-        raise next((e for e in reversed(failures) if e), OSError(f"{host} has no address"))
-    return cast("socket.socket", made)
+    with contextlib.ExitStack() as unused:  # all of them, if this call is cancelled as one is made
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                found = await asyncio.get_running_loop().getaddrinfo(
+                    host, port, type=socket.SOCK_STREAM
+                )
+                tries = [partial(_connect_to, unused, *one) for one in found]
+                pause_s = min(NEXT_ADDRESS_S, timeout_ms / 1000 / (len(tries) + 1))
+                made, number, failures = await staggered_race(tries, pause_s)
+        except TimeoutError:
+            raise TimeoutError(
+                f"{host}:{port} accepted no connection within {timeout_ms} ms"
+            ) from None
+        if number is None:
+            raise next((e for e in reversed(failures) if e), OSError(f"{host} has no address"))
+        unused.pop_all()  # the others are closed
+        return cast("socket.socket", made)
 
 
 async def _connect_to(
-    family: int, kind: int, protocol: int, _name: str, address: Any
+    unused: contextlib.ExitStack, family: int, kind: int, protocol: int, _name: str, address: Any
 ) -> socket.socket:
     """Return a connection to one of the results of getaddrinfo.
 
     Args:
+        unused: closes it, unless it is used.
         family: of addresses; this machine may lack it, which is an OSError as any other.
         kind: of socket.
         protocol: of the socket.
@@ -99,6 +104,7 @@ async def _connect_to(
         address: as the family has it.
     """
     sock = socket.socket(family, kind, protocol)
+    unused.callback(sock.close)
     try:
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, address)

@@ -32,10 +32,10 @@ def printed(monkeypatch, capsys):
     def run(table: pa.Table, how: Format) -> str:
         @contextmanager
         def connect(masters):
-            yield SimpleNamespace(sql=lambda query: table)
+            yield SimpleNamespace(sql=lambda query, at: table)
 
         monkeypatch.setattr("nyala.client.connect", connect)
-        verb.sql("select", "", how)
+        verb.sql("select", "", "", how)
         found: str = capsys.readouterr().out
         return found
 

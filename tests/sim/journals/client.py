@@ -136,8 +136,9 @@ def check_replaced(
 class StaticCache(TabletCache):
     """Locations of a group without masters: they never change."""
 
-    def __init__(self) -> None:
-        super().__init__(SimpleNamespace())  # type: ignore[arg-type]
+    def __init__(self, env: Env) -> None:
+        masters: Any = SimpleNamespace(now_us=env.clock.monotonic_us)
+        super().__init__(masters)
 
     async def ask(self, *_: Any, **__: Any) -> Any:
         """Find nothing."""
@@ -151,7 +152,7 @@ def core_without_masters(env: Env, options: ClientOptions = OPTIONS) -> JournalC
         options=options,
         clock=HybridClock(env.clock),
         masters=None,
-        locations=StaticCache(),
+        locations=StaticCache(env),
         session=SimpleNamespace(sequences=Sequences(keep_results=False)),
         client_id=bytes.fromhex(random_id(env.random)),
         ddl=None,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -170,6 +171,7 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (lambda: frames.definition_of([{"k": 1}], ["k"], index=True), "index=True", "has no index"),
     (lambda: frames.definition_of(pa.table({"k": pa.array([1], pa.uint64())}), ["k"]), "'k'", "uint64"),
     (lambda: frames.definition_of(iter([{"k": 1}]), ["k"]), "schema=", "to its end"),
+    (lambda: frames.definition_of(pl.LazyFrame({"k": [1]}), ["k"]), "LazyFrame", "is a query"),
     (lambda: frames.definition_of(pa.table([[1], [1]], ["k", "k"]), ["k"]), "'k'", "named twice"),
     (shape(defaults={"v": "\ud800"}), "of column 'v'", "is not a valid string"),
     (steps(lambda s: s.set_replicas(0)), "replicas=0", "an odd number"),

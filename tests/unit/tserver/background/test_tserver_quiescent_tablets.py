@@ -111,7 +111,8 @@ def test_compactions_of_quiescent_tablets_continue_until_done():
     tablets: Any = Tablets()
     tablets.replicas["b"].worth = 3
     run(Looks(10), tablets)
-    assert tablets.asked() == {"a": 10 + 3, "b": 4, "c": 1}
+    # Each of the three compactions of "b" is followed by a new score of it, and by a check.
+    assert tablets.asked() == {"a": 10 + 3, "b": 1 + 3 + 3, "c": 1}
     tablets.awake = ["c"]
     run(Looks(compaction_scheduler.FULL_CHECK_EVERY), tablets)
     assert tablets.asked() == {"a": 2, "b": 2, "c": compaction_scheduler.FULL_CHECK_EVERY}
