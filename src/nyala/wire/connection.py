@@ -74,9 +74,7 @@ async def connect(host: str, port: int, timeout_ms: int) -> socket.socket:
     with contextlib.ExitStack() as unused:  # all of them, if this call is cancelled as one is made
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                found = await asyncio.get_running_loop().getaddrinfo(
-                    host, port, type=socket.SOCK_STREAM
-                )
+                found = await _resolved(host, port)
                 tries = [partial(_connect_to, unused, *one) for one in found]
                 pause_s = min(NEXT_ADDRESS_S, timeout_ms / 1000 / (len(tries) + 1))
                 made, number, failures = await staggered_race(tries, pause_s)
@@ -88,6 +86,22 @@ async def connect(host: str, port: int, timeout_ms: int) -> socket.socket:
             raise next((e for e in reversed(failures) if e), OSError(f"{host} has no address"))
         unused.pop_all()  # the others are closed
         return cast("socket.socket", made)
+
+
+async def _resolved(host: str, port: int) -> list[Any]:
+    """Return the addresses of a host as getaddrinfo has them; an address needs none of the loop's threads.
+
+    Those of a caller's own loop may all be busy.
+
+    Raises:
+        OSError: there are none.
+    """
+    try:
+        numeric = socket.AI_NUMERICHOST
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=numeric)
+    except socket.gaierror:
+        loop = asyncio.get_running_loop()
+        return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 async def _connect_to(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import socket
+import threading
 import time
 import warnings
 
@@ -100,3 +101,37 @@ def test_connections_that_were_too_slow_or_failed_are_closed(hosts, monkeypatch)
         warnings.simplefilter("error", ResourceWarning)
         uvloop.run(scenario())
         gc.collect()
+
+
+def test_address_is_connected_to_although_all_threads_of_the_loop_are_busy():
+    done = threading.Event()
+
+    async def scenario(port):
+        loop = asyncio.get_running_loop()
+        busy = [loop.run_in_executor(None, done.wait) for _ in range(64)]
+        try:
+            (await connection.connect(GOOD, port, 5_000)).close()
+        finally:
+            done.set()
+        await asyncio.gather(*busy)
+
+    with socket.create_server((GOOD, 0)) as server:
+        asyncio.run(scenario(server.getsockname()[1]))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_connect_that_is_cancelled_at_any_turn_leaves_no_socket_open(run):
+    async def scenario(port):
+        for turns in range(12):
+            made = asyncio.ensure_future(connection.connect(GOOD, port, 5_000))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            made.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                (await made).close()
+
+    with socket.create_server((GOOD, 0)) as server, warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", ResourceWarning)
+        run(scenario(server.getsockname()[1]))
+        gc.collect()
+    assert [str(w.message) for w in seen if "unclosed" in str(w.message)] == []
