@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from nyala.wire import connection
+from tests.cluster.support.loops import one_turn
 from tests.waiting import later
 
 TCP = (socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -125,7 +126,7 @@ def test_connect_that_is_cancelled_at_any_turn_leaves_no_socket_open(run):
         for turns in range(12):
             made = asyncio.ensure_future(connection.connect(GOOD, port, 5_000))
             for _ in range(turns):
-                await asyncio.sleep(0)
+                await one_turn()
             made.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 (await made).close()
