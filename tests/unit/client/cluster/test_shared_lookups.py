@@ -24,6 +24,7 @@ class Masters:
         self._loop, self._answer_ms = loop, answer_ms
         self.asked = 0
         self.error: NyalaError | None = None
+        # This class stands for the masters too, of which only the time is used.
         self.shared = SharedLookups(self, self.ask)  # type: ignore[arg-type]
 
     def now_us(self) -> int:

@@ -198,6 +198,7 @@ def test_sql_query_at_a_time_reads_columns_and_rows_of_then(tables, at, stamp):
 
 def test_sql_query_at_no_time_is_refused(tables):
     with pytest.raises(InvalidArgument, match="not str"):
+        # A wrong type is what the test gives.
         run_sql("select * from t", tables, at="yesterday")  # type: ignore[arg-type]
 
 

@@ -218,6 +218,7 @@ def test_calls_to_a_silent_server_that_nobody_waits_for_take_no_memory(size):
     streams: list[Silent] = []
 
     async def scenario() -> None:
+        # Silent has what CallClient uses of a stream.
         client = CallClient(lambda _address, on_response: Silent(on_response), 1 << 30)  # type: ignore[arg-type,return-value]
         request = pb.JournalReadRequest(tablet_id="x" * size)
 
