@@ -6,7 +6,8 @@ voter it keeps leading.
 
 An offset is the sender's wall clock in a batch minus the local one at its arrival. Network delay only lowers
 it, so the largest offset of a second is the most accurate. It is stored relative to the local monotonic
-clock: when the local wall clock is set, all offsets change with it at once.
+clock: when the local wall clock is set, all offsets change with it at once. Batches that waited while this
+process was stopped, or had no processor, give no offset: a sender's clock would seem to be behind.
 """
 
 import logging
@@ -98,6 +99,8 @@ class ClockOffsets:
         self._limit_us = limit_ms * 1000
         self._servers: dict[ServerUuid, _OffsetSpan] = {}
         self._any_far = False  # some clock is beyond the limit, as of the last `update`
+        self._updated_us = clock.monotonic_us()
+        self._stale_until_us = 0  # until then batches may have waited for this process
 
     def __len__(self) -> int:
         """Number of servers whose offsets are kept."""
@@ -119,14 +122,17 @@ class ClockOffsets:
         self._transport.receive(take, lost)
 
     def _note(self, batch: PeerBatch) -> None:
-        if not batch.wall_us:
-            return
         now_us = self._clock.monotonic_us()
+        if not batch.wall_us or self._was_stopped(now_us) or now_us < self._stale_until_us:
+            return
         known = self._servers.get(batch.sender)
         if known is None:
             self._servers[batch.sender] = _OffsetSpan(now_us, batch.wall_us - now_us)
         else:
             known.note(now_us, batch.wall_us - now_us)
+
+    def _was_stopped(self, now_us: int) -> bool:
+        return now_us - self._updated_us > KEPT_SPANS * SPAN_US
 
     def known_us(self) -> dict[ServerUuid, int]:
         """Return the current offsets in microseconds, by server; positive: that server's clock is ahead."""
@@ -145,7 +151,10 @@ class ClockOffsets:
 
     def update(self) -> None:
         """Drop old offsets, and compare the others with the limit. Called once a second, for all groups."""
-        since_us = self._clock.monotonic_us() - LATEST_TTL_US
+        now_us = self._clock.monotonic_us()
+        if self._was_stopped(now_us):
+            self._stale_until_us = now_us + SPAN_US
+        self._updated_us, since_us = now_us, now_us - LATEST_TTL_US
         for server in [u for u, h in self._servers.items() if h.began_us <= since_us]:
             del self._servers[server]
         self._any_far = any(abs(o) > self._limit_us for o in self.known_us().values())

@@ -85,12 +85,37 @@ async def test_second_that_a_silence_cut_short_gives_no_offset(fleet):
         handlers[0](fleet_batch(request, process.clock.wall_us() - late_us))
 
     hear(9_000_000)
-    await fleet.pass_ms(10_000)
+    for _ in range(10):
+        await fleet.pass_ms(1_000)
+        offsets.update()
     hear(1_000)
     assert offsets.known_us() == {}
     await fleet.pass_ms(1_100)
     hear(2_000)
     assert offsets.known_us() == {uuid_of(1): -1_000}
+
+
+@scenario()
+async def test_batches_that_waited_for_a_stopped_process_give_no_offset(fleet):
+    """Neither those that it reads before its first update, nor those of the second after it."""
+    process, handlers = fleet.processes[0], []
+    wire = SimpleNamespace(receive=lambda handler, lost: handlers.append(handler))
+    offsets = ClockOffsets(wire, process.clock, 1000)
+    offsets.receive(lambda batch: None, lambda server: None)
+    request = RequestVote(sender=uuid_of(1), to=uuid_of(0), term=1, last=NO_OP)
+
+    def hear(late_us: int) -> None:
+        handlers[0](fleet_batch(request, process.clock.wall_us() - late_us))
+
+    await fleet.pass_ms(30_000)
+    hear(28_000_000)
+    offsets.update()
+    hear(27_000_000)
+    assert offsets.latest_us() == {}
+    await fleet.pass_ms(1_000)
+    offsets.update()
+    hear(2_000)
+    assert offsets.latest_us() == {uuid_of(1): -2_000}
 
 
 @scenario()
