@@ -17,7 +17,8 @@ from nyala.common.errors import NyalaError
 from nyala.ram.calls import EnsembleClient
 from nyala.ram.coordinator import leader_address
 from nyala.ram.ids import ServerId, equal_ranges
-from nyala.ram.operations import OperationContext, operations
+from nyala.ram.operations.kinds import operations
+from nyala.ram.operations.record_operation import OperationContext
 from nyala.ram.state import CoordinatorState
 from nyala.ram.tablet_map import mapping
 from nyala.ram.term import CoordinatorTerm, call

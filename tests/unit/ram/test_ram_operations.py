@@ -9,7 +9,7 @@ import pytest
 
 from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, Unavailable
 from nyala.ram.ids import LAST_HASH, ServerId, equal_ranges
-from nyala.ram.operations import CreateTable
+from nyala.ram.operations.tables import CreateTable
 from nyala.ram.server_list import ServerStatus
 from nyala.ram.state import CoordinatorState
 from nyala.recipes.operations import OperationLog
