@@ -22,7 +22,7 @@ from nyala.ram.operations.record_operation import OperationContext
 from nyala.ram.state import CoordinatorState
 from nyala.ram.tablet_map import mapping
 from nyala.ram.term import CoordinatorTerm, call
-from nyala.recipes.operations import OperationLog
+from nyala.recipes.operations.log import OperationLog
 from nyala.testing import MiniCluster, layout, processes, ram_ensemble
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import Layout

@@ -12,7 +12,7 @@ from nyala.ram.ids import LAST_HASH, ServerId, equal_ranges
 from nyala.ram.operations.tables import CreateTable
 from nyala.ram.server_list import ServerStatus
 from nyala.ram.state import CoordinatorState
-from nyala.recipes.operations import OperationLog
+from nyala.recipes.operations.log import OperationLog
 from nyala.wire.proto import ram_pb2 as pb
 from tests.sim.world.loop import SimLoop
 from tests.sim.world.loop import run as run_loop

@@ -10,7 +10,8 @@ import pytest
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, NotLeading
 from nyala.recipes.guard import Guard
-from nyala.recipes.operations import Operation, OperationLog
+from nyala.recipes.operations.log import OperationLog
+from nyala.recipes.operations.operation import Operation
 from nyala.recipes.records import ALIVE
 from tests.sim.world.loop import SimLoop
 from tests.sim.world.loop import run as run_loop

@@ -12,7 +12,7 @@ from nyala.ram.operations.servers import (
     SetRecoveryInfo,
 )
 from nyala.ram.operations.tables import CreateTable, DropTable, RecoverTablets, SplitTablet
-from nyala.recipes.operations import Operation
+from nyala.recipes.operations.operation import Operation
 
 KINDS = (CreateTable, DropTable, SplitTablet, RecoverTablets, Enlist, Crash, RemoveServer, Confirm,
          SetRecoveryInfo, AssignGroup, DissolveGroups, NoteLoads)  # fmt: skip

@@ -11,7 +11,7 @@ from nyala.ram.answers import name_of
 from nyala.ram.ids import HashRange, ServerId
 from nyala.ram.server_list import MASTER
 from nyala.ram.state import CoordinatorState, answer_of, objects_of, parse
-from nyala.recipes.operations import Operation
+from nyala.recipes.operations.operation import Operation
 from nyala.wire.proto import ram_pb2 as pb
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from nyala.common.errors import InvalidArgument, NotLeading
 from nyala.env.tasks import Lane
 from nyala.recipes.leader import Leader
-from nyala.recipes.operations import Operation, OperationLog
-from nyala.recipes.pending import PendingOperation
+from nyala.recipes.operations.log import OperationLog
+from nyala.recipes.operations.operation import Operation
+from nyala.recipes.operations.pending import PendingOperation
 
 
 class Operations:
