@@ -14,7 +14,7 @@ from nyala.ram.state import CoordinatorState
 from nyala.ram.tablet_map import mapping
 from nyala.ram.upkeep import Upkeep
 from nyala.wire.proto import ram_pb2 as pb
-from tests.unit.client.support.journal_servers import append
+from tests.unit.client.support.journal_scenarios import append
 from tests.unit.ram.support.ensemble import LOG, SimEnsemble, ensemble
 from tests.unit.ram.support.requests import create, drop
 

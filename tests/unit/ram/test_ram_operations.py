@@ -318,7 +318,7 @@ async def test_table_is_not_created_without_servers(c):
 @pytest.mark.row("S3.42")
 @candidates
 async def test_records_of_unknown_types_are_ignored(c):
-    from tests.unit.client.support.journal_servers import append
+    from tests.unit.client.support.journal_scenarios import append
 
     process, _ = await led(c, enlist(1), create("a"))
     unknown = b"\xfa\x01\x02hi"

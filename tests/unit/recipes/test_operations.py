@@ -15,7 +15,7 @@ from nyala.recipes.operations.operation import Operation
 from nyala.recipes.records import ALIVE
 from tests.sim.world.loop import SimLoop
 from tests.sim.world.loop import run as run_loop
-from tests.unit.client.support.journal_servers import append
+from tests.unit.client.support.journal_scenarios import append
 from tests.unit.recipes.support.candidates import LOG, Candidates, candidates
 from tests.unit.recipes.support.crashes import Crash, Points, Process, Request, run
 
