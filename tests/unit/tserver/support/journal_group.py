@@ -13,6 +13,7 @@ from nyala.operate import ksck, ksck_checksum
 from nyala.wire import methods, status
 from nyala.wire.proto import journal_pb2 as jb
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto import reads_pb2
 from tests.sim.systems.cluster import OPTIONS, SimCluster
 from tests.sim.world.loop import run
 from tests.sim.world.process import SimProcess
@@ -168,6 +169,11 @@ class JournalGroup(Scenario):
         return answer
 
     # ---- tools -----------------------------------------------------------------------------------
+
+    async def checksum(self, server: SimProcess, at: int = 0) -> Any:
+        """Return the checksum of one replica."""
+        request = reads_pb2.ChecksumRequest(tablet_id=self.tablet, at=at)
+        return await self.ask(server, methods.CHECKSUM, request)
 
     async def agreed(self) -> list[ksck_checksum.Sum]:
         """Wait until the masters know all replicas, and their checksums are equal; return them."""
