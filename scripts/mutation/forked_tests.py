@@ -1,6 +1,6 @@
 """Runs tests in forks of one process that has imported pytest and the third-party packages, but not nyala.
 
-For scripts/mutants.py: it saves the seconds of CPU that an interpreter and its imports take.
+For `./run mutants`: it saves the seconds of CPU that an interpreter and its imports take.
 Reads requests from its input and writes outcomes to its output, one JSON object a line each.
 """
 
