@@ -9,7 +9,7 @@ import pytest
 
 from nyala.common.errors import HistoryGone, InvalidArgument, Unavailable
 from nyala.common.schema import from_arrow
-from nyala.operate.ksck import check
+from nyala.operate.ksck.check import check
 from nyala.tserver.history_holds import RENEWAL_GRACE_MS
 from tests.unit.client.support.holds import SECOND, scenario
 from tests.unit.client.support.unconnected import unconnected_table

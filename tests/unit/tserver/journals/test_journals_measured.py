@@ -41,12 +41,12 @@ def test_checksum_at_a_time_is_independent_of_apply_groups():
         at = []
         for text in "abcd":
             await group.append(text)
-            at.append(await group.checksum(group.leader))
+            at.append(await group.checksum_of(group.leader))
         await late.start()
         for server in group.holders():
             for count, then in enumerate(at, start=1):
                 assert then.rows == count
-                assert await group.checksum(server, then.at) == then
+                assert await group.checksum_of(server, then.at) == then
 
     with_journal(work)
 

@@ -87,7 +87,7 @@ def test_journal_keeps_its_content_through_flush_move_and_restart():
         sums, problems = await group.compare()
         assert problems == []
         assert [s.rows for s in sums] == [200] * 3
-        refusal = await refused(group.checksum(group.leader, 1))
+        refusal = await refused(group.checksum_of(group.leader, 1))
         assert refusal.code == "HISTORY_GONE"
         assert "the content of the journal 'ops' at 1 is not known any more" in refusal.message
 

@@ -11,7 +11,7 @@ from typing import Any
 from nyala.client.core import ClientCore
 from nyala.common.errors import HistoryGone, NyalaError, TimedOut
 from nyala.machines import registry
-from nyala.operate.ksck import named
+from nyala.operate.ksck.tablets import named
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
