@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace as with_options
 
-from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.wal.format import RecordKind
 from nyala.wal.scan import scan
 from nyala.wal.segment import sequence_of

@@ -19,14 +19,15 @@ from msgspec.structs import replace
 
 from nyala.common.errors import InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import election, invariants
-from nyala.raft.changes import Change
+from nyala.raft import invariants
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
 from nyala.raft.progress import STALL_HEARTBEATS, Flow
 from nyala.raft.ready import Outgoing
+from nyala.raft.reconfiguration.changes import Change
+from nyala.raft.roles import election
 from nyala.raft.state import RaftState
 
 ONE_EACH = RaftOptions(max_append_bytes=1)

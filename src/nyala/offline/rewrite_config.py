@@ -15,7 +15,7 @@ from nyala.offline.inspection import StoppedReplica
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
-from nyala.raft.unsafe_recovery import TERM_GAP
+from nyala.raft.reconfiguration.unsafe_recovery import TERM_GAP
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.format import group_bytes
 

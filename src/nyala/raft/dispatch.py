@@ -3,16 +3,6 @@
 from collections.abc import Container
 
 from nyala.common.ids import ServerUuid
-from nyala.raft import (
-    election,
-    follower,
-    leader,
-    promotion,
-    quiescence,
-    reads,
-    removed_peers,
-    witness,
-)
 from nyala.raft.messages import (
     AnyMessage,
     AppendEntries,
@@ -25,6 +15,8 @@ from nyala.raft.messages import (
     VoteReply,
 )
 from nyala.raft.ready import NOTHING, NOWHERE, ReadRequest, Ready
+from nyala.raft.reconfiguration import promotion, removed_peers
+from nyala.raft.roles import election, follower, leader, quiescence, reads, witness
 from nyala.raft.state import Output, RaftCore
 
 

@@ -10,22 +10,15 @@ from collections.abc import Callable, Container, Sequence
 
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import (
-    dispatch,
-    election,
-    follower,
-    leader,
-    quiescence,
-    reads,
-    unsafe_recovery,
-    witness,
-)
-from nyala.raft.changes import Change, change, most_up_to_date
+from nyala.raft import dispatch
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
 from nyala.raft.messages import AnyMessage, AppendEntries, DurablePoint, Entry, HardState, Suffix
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import Outgoing, Ready
+from nyala.raft.reconfiguration import unsafe_recovery
+from nyala.raft.reconfiguration.changes import Change, change, most_up_to_date
+from nyala.raft.roles import election, follower, leader, quiescence, reads, witness
 from nyala.raft.state import RaftCore, recover
 from nyala.raft.status import Role, Status
 from nyala.raft.view import NodeView

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from nyala.common.errors import NotFound, NotLeader, NyalaError, Unavailable
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
-from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, HardState
 from nyala.raft.node import RaftNode
+from nyala.raft.reconfiguration.changes import Change
 from nyala.raft.status import Role
 from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened
@@ -266,7 +266,7 @@ class Replica:
         Raises:
             NotLeader: nothing was changed. With details `reason` = STEPPING_DOWN this leader was to remove
                 itself, and hands leadership to `leader` first: send it there.
-            CasFailed: the configuration is another one. InvalidArgument: see `raft.changes`.
+            CasFailed: the configuration is another one. InvalidArgument: see `changes.edited`.
             Unavailable: an earlier change is not committed yet; try again. Or FAILED. NotFound: deleted.
             OutcomeUnknown: leadership was lost, or the time was up, while it was in flight.
         """

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import invariants
-from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import Outgoing, ReadConfirmed, Ready
+from nyala.raft.reconfiguration.changes import Change
 
 Watch = Callable[[str, Ready], None]
 

@@ -10,11 +10,12 @@ from collections.abc import Container, Sequence
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import quiescence, quorum, reads
+from nyala.raft import quorum
 from nyala.raft.log_view import size_of
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind
 from nyala.raft.progress import Flow, Leadership, Progress, RemovedPeer
 from nyala.raft.ready import ReadRequest
+from nyala.raft.roles import quiescence, reads
 from nyala.raft.state import RaftCore
 
 

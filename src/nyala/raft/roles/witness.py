@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import election, follower
 from nyala.raft.messages import Entry, FetchSuffix, Suffix, VoteReply
 from nyala.raft.ready import ReadRequest
+from nyala.raft.roles import election, follower
 from nyala.raft.state import RaftCore, RaftState
 
 

@@ -13,7 +13,7 @@ changes no term, vote, entry or commit index; errors in it could affect liveness
 from collections.abc import Container, Sequence
 
 from nyala.common.ids import ServerUuid
-from nyala.raft import quorum, reads
+from nyala.raft import quorum
 from nyala.raft.messages import (
     AnyMessage,
     AppendEntries,
@@ -23,6 +23,7 @@ from nyala.raft.messages import (
     Suffix,
 )
 from nyala.raft.progress import Leadership
+from nyala.raft.roles import reads
 from nyala.raft.state import RaftCore
 
 SILENT_TIMEOUTS = 4

@@ -5,9 +5,10 @@ Dissertation 3.4 (election), 3.6.1 (up-to-date logs), 3.10 (transfer), 4.2.3 (st
 
 from nyala.common.errors import InvalidArgument, NotLeader
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import leader, quorum, reads
+from nyala.raft import quorum
 from nyala.raft.messages import HardState, RequestVote, TimeoutNow, VoteReply
 from nyala.raft.progress import Transfer
+from nyala.raft.roles import leader, reads
 from nyala.raft.state import RaftCore, RaftState
 
 

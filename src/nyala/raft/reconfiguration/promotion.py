@@ -9,9 +9,10 @@ that. Any number of members catch up at once; they are promoted one by one, like
 from dataclasses import replace
 
 from nyala.common.ids import ServerUuid
-from nyala.raft import changes, leader
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.progress import CatchUp, Leadership
+from nyala.raft.reconfiguration import changes
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
+from nyala.raft.roles import leader
 from nyala.raft.state import RaftCore
 
 

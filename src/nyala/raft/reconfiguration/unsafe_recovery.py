@@ -6,16 +6,17 @@ The survivor's log becomes authoritative; entries that only the lost members had
 are named in the configuration, and their messages are ignored: if they returned as a majority they would lead
 and truncate the recovered log. They rejoin by being deleted, added and copied as new members; one that is
 added with its old replica fails as soon as the leader's log conflicts with its committed entries
-(`follower.py`).
+(`roles/follower.py`).
 """
 
 from collections.abc import Sequence
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import membership, quiescence
+from nyala.raft import membership
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry, EntryKind, HardState
+from nyala.raft.roles import quiescence
 from nyala.raft.state import RaftCore
 
 TERM_GAP = 500_000

@@ -7,9 +7,9 @@ with entries in memory only; a peer that is unreachable or lacks more is left to
 delete.
 """
 
-from nyala.raft import leader
 from nyala.raft.messages import AppendReply
 from nyala.raft.progress import Leadership
+from nyala.raft.roles import leader
 from nyala.raft.state import RaftCore
 
 HEARTBEATS = 20

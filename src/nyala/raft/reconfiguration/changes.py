@@ -12,10 +12,11 @@ from enum import Enum
 
 from nyala.common.errors import CasFailed, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import election, leader, membership, reads
+from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.progress import Leadership
+from nyala.raft.roles import election, leader, reads
 from nyala.raft.state import RaftCore
 
 

@@ -6,9 +6,10 @@ term's leader; a reply acknowledges the durable part of it, and the commit index
 
 from nyala.common.errors import Corrupt, Forbidden
 from nyala.common.ids import OpId
-from nyala.raft import membership, quiescence
+from nyala.raft import membership
 from nyala.raft.log_view import LogView
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, Suffix
+from nyala.raft.roles import quiescence
 from nyala.raft.state import RaftCore, RaftState
 
 
