@@ -20,7 +20,7 @@ from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
-from nyala.wal.recovered import RecoveredGroup
+from nyala.wal.recovery.recovered import RecoveredGroup
 
 PAGE = "docs/operate/lost-majority.md"
 

@@ -15,7 +15,7 @@ from struct import Struct
 import google_crc32c
 
 from nyala.env.files import Files
-from nyala.wal.format import LogPosition
+from nyala.wal.segments.format import LogPosition
 
 FILE_NAME = "wal.extent"
 MAGIC = b"NYALWEXT"

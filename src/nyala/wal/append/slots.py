@@ -10,7 +10,7 @@ from enum import Enum
 from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.raft.messages import Entry, HardState
-from nyala.wal.format import RECORD_HEADER_BYTES, RecordDraft
+from nyala.wal.segments.format import RECORD_HEADER_BYTES, RecordDraft
 
 Callback = Callable[[OSError | None], None]
 

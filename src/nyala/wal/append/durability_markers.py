@@ -9,8 +9,8 @@ synced, a marker follows within `wal_sync_interval_ms` and triggers the sync.
 from collections.abc import Callable
 
 from nyala.env.tasks import Tasks
-from nyala.wal.format import NO_GROUP, RecordKind, draft
-from nyala.wal.slots import Slot, SlotQueue, SlotState
+from nyala.wal.append.slots import Slot, SlotQueue, SlotState
+from nyala.wal.segments.format import NO_GROUP, RecordKind, draft
 
 IDLE_MS = 200
 """Time in milliseconds without a round after which the log is idle."""

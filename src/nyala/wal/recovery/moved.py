@@ -9,8 +9,8 @@ may be needed still.
 from dataclasses import dataclass, field
 
 from nyala.common.ids import TabletId
-from nyala.wal.format import Record
 from nyala.wal.index import EntryLocation, LogIndex
+from nyala.wal.segments.format import Record
 
 
 @dataclass(slots=True)

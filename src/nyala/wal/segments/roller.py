@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
-from nyala.wal.segment import SegmentWriter
-from nyala.wal.segment_allocator import FULL, SegmentAllocator
+from nyala.wal.segments.allocator import FULL, SegmentAllocator
+from nyala.wal.segments.segment import SegmentWriter
 
 RETRY_MS = 1000
 

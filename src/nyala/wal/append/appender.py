@@ -13,16 +13,16 @@ from functools import partial
 from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
-from nyala.wal.durability_markers import DurabilityMarkers
-from nyala.wal.extent import ExtentFile
-from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, LogPosition
-from nyala.wal.frame import frame
+from nyala.wal.append.durability_markers import DurabilityMarkers
+from nyala.wal.append.frame import frame
+from nyala.wal.append.slots import Callback, Slot, SlotQueue
 from nyala.wal.latency import Latency
 from nyala.wal.log_state import LogState
-from nyala.wal.segment import SegmentWriter
-from nyala.wal.segment_allocator import FULL, SegmentAllocator
-from nyala.wal.segment_roller import SegmentRoller
-from nyala.wal.slots import Callback, Slot, SlotQueue
+from nyala.wal.segments.allocator import FULL, SegmentAllocator
+from nyala.wal.segments.extent import ExtentFile
+from nyala.wal.segments.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, LogPosition
+from nyala.wal.segments.roller import SegmentRoller
+from nyala.wal.segments.segment import SegmentWriter
 from nyala.wal.stats import Counts
 
 log = logging.getLogger(__name__)

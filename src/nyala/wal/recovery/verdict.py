@@ -4,7 +4,7 @@ Rule: every record stores the position that was known durable when it was writte
 such position is damage: its groups are corrupt, and it is not repaired. All segments are retained until the
 superblocks of these groups have the reason, and then are removed with others of their age. Any other gap is
 the torn tail of a crash: the log ends there, because nothing after it was acknowledged. The extent file
-proves a position too, and gives the first segment. Without I/O: recovery.py acts on the verdict,
+proves a position too, and gives the first segment. Without I/O: opening.py acts on the verdict,
 `nyala wal dump` prints it.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from nyala.common.errors import BadChecksum, Corrupt, LogGap
 from nyala.common.ids import TabletId
-from nyala.wal.extent import Extent
-from nyala.wal.format import SEGMENT_HEADER_BYTES, LogPosition, RecordKind, to_group
-from nyala.wal.recovered import Damage, TornTail
-from nyala.wal.scan import Gap, SegmentScan
+from nyala.wal.recovery.recovered import Damage, TornTail
+from nyala.wal.segments.extent import Extent
+from nyala.wal.segments.format import SEGMENT_HEADER_BYTES, LogPosition, RecordKind, to_group
+from nyala.wal.segments.scan import Gap, SegmentScan
 
 
 @dataclass(slots=True)

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 
 from nyala.env.files import Buffer
-from nyala.wal.format import RECORD_HEADER_BYTES, LogPosition, RecordDraft, pack_record_header
+from nyala.wal.segments.format import (
+    RECORD_HEADER_BYTES,
+    LogPosition,
+    RecordDraft,
+    pack_record_header,
+)
 
 JOIN_BYTES = 64 << 10
 """Size in bytes up to which smaller buffers are joined, so that a round has few of them."""

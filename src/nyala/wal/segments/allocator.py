@@ -8,7 +8,7 @@ import errno
 import os
 
 from nyala.env.files import Files
-from nyala.wal.segment import SegmentWriter
+from nyala.wal.segments.segment import SegmentWriter
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of a full disk, which are transient."""

@@ -9,11 +9,12 @@ import logging
 
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
-from nyala.wal.extent import Extent
-from nyala.wal.format import IndexRow, LogPosition, Record, RecordKind, crc32c
-from nyala.wal.recovered import Damage, Recovery
-from nyala.wal.scan import SegmentScan, scan
-from nyala.wal.segment import (
+from nyala.wal.recovery.recovered import Damage, Recovery
+from nyala.wal.recovery.verdict import groups_of, judge
+from nyala.wal.segments.extent import Extent
+from nyala.wal.segments.format import IndexRow, LogPosition, Record, RecordKind, crc32c
+from nyala.wal.segments.scan import SegmentScan, scan
+from nyala.wal.segments.segment import (
     PLACEHOLDER_SUFFIX,
     Segment,
     reseal,
@@ -22,7 +23,6 @@ from nyala.wal.segment import (
     sequence_of,
     sync_sealed,
 )
-from nyala.wal.verdict import groups_of, judge
 
 READS = 5
 """Maximum number of further reads before a segment is considered torn or damaged."""

@@ -1,13 +1,13 @@
 """Parser of one segment's bytes: its records in order, and the gaps between them.
 
-It reports the content only; verdict.py decides whether a gap is a torn tail or damage.
+It reports the content only; recovery/verdict.py decides whether a gap is a torn tail or damage.
 """
 
 from dataclasses import dataclass, field
 
 from nyala.common.errors import BadChecksum
 from nyala.raft.messages import EntryKind
-from nyala.wal.format import (
+from nyala.wal.segments.format import (
     RECORD_MAGIC,
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,

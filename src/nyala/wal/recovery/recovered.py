@@ -1,6 +1,6 @@
 """Result of opening a log: entries and hard states by group, damage, torn tail.
 
-Without I/O; recovery.py reads the files and passes the records in.
+Without I/O; opening.py reads the files and passes the records in.
 """
 
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from nyala.common.errors import Corrupt, LogGap
 from nyala.common.ids import NO_OP, OpId, TabletId
 from nyala.raft.messages import Entry, EntryKind, HardState
-from nyala.wal.format import Record, RecordKind, to_entry, to_group, to_hard_state
 from nyala.wal.index import EntryLocation, LogIndex
-from nyala.wal.moved import MovedRuns
-from nyala.wal.segment import PINNED, Segment
+from nyala.wal.recovery.moved import MovedRuns
+from nyala.wal.segments.format import Record, RecordKind, to_entry, to_group, to_hard_state
+from nyala.wal.segments.segment import PINNED, Segment
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from nyala.common.ids import TabletId
 from nyala.env.files import AppendFile, Buffer, Files
-from nyala.wal.format import (
+from nyala.wal.segments.format import (
     ENTRIES,
     SEGMENT_HEADER_BYTES,
     IndexRow,

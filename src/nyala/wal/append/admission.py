@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from nyala.common.errors import Throttled, Unavailable
 from nyala.common.ids import TabletId
 from nyala.raft.messages import Entry, HardState
-from nyala.wal.appender import Appender
-from nyala.wal.format import (
+from nyala.wal.append.appender import Appender
+from nyala.wal.append.slots import Callback, Slot, SlotQueue, SlotState
+from nyala.wal.log_state import LogState
+from nyala.wal.segments.format import (
     BEGINS,
     RECORD_HEADER_BYTES,
     TAIL,
@@ -22,8 +24,6 @@ from nyala.wal.format import (
     draft_moved,
     group_bytes,
 )
-from nyala.wal.log_state import LogState
-from nyala.wal.slots import Callback, Slot, SlotQueue, SlotState
 
 
 class Admission:
