@@ -171,7 +171,7 @@ async def test_hold_needs_majority_of_voters_only(s):
     for process in s.cluster.tservers:
         if process.address != leader:
             process.kill()
-    with patch.object(s.core.locations, "refresh", refreshed):
+    with patch.object(s.core.locations, "refresh_shared", refreshed):
         holding = await s.on(s.core.hold, s.table, first, 5_000)
     assert holding.left_ms()
     await s.loop.delay(10 * SECOND)
