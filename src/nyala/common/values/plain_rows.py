@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from nyala.common.errors import Unavailable
-from nyala.common.python_values import python_of
+from nyala.common.values.python_values import python_of
 
 Row = Sequence[Any]
 _encode = msgspec.msgpack.Encoder().encode

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.casting import EXACT, Conversion, exact_cast, family
 from nyala.common.errors import InvalidArgument, SchemaMismatch
-from nyala.common.far_times import FarTime
+from nyala.common.values.casting import EXACT, Conversion, exact_cast, family
+from nyala.common.values.far_times import FarTime
 
 _UNIFORM_TYPES = frozenset([bool, int, float, str, bytes, date, Decimal])
 """Python types whose values are all of one kind."""
