@@ -17,11 +17,12 @@ from nyala.common.errors import NyalaError
 from nyala.ram.calls import EnsembleClient
 from nyala.ram.coordinator import leader_address
 from nyala.ram.ids import ServerId, equal_ranges
-from nyala.ram.operations import OperationContext, operations
+from nyala.ram.operations.kinds import operations
+from nyala.ram.operations.record_operation import OperationContext
 from nyala.ram.state import CoordinatorState
 from nyala.ram.tablet_map import mapping
 from nyala.ram.term import CoordinatorTerm, call
-from nyala.recipes.operations import OperationLog
+from nyala.recipes.operations.log import OperationLog
 from nyala.testing import MiniCluster, layout, processes, ram_ensemble
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import Layout

@@ -31,7 +31,7 @@ from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.maintenance import CatalogMaintenance
-from nyala.master.catalog.records import KIND_KEY
+from nyala.master.catalog.records.rows import KIND_KEY
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.ddl import create_table, operation
 from nyala.master.ddl.create_table import PlanInputs

@@ -22,7 +22,7 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile(  # for scripts/mutants.py, to which every failure is as good as the smallest
+settings.register_profile(  # for `./run mutants`, to which every failure is as good as the smallest
     "mutants",
     settings.get_profile("ci"),
     phases=(Phase.explicit, Phase.generate),

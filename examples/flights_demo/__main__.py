@@ -20,7 +20,7 @@ from examples.flights_demo.raw import NAMES, Raw
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
-from nyala.operate.ksck import check as ksck
+from nyala.operate.ksck.check import check as ksck
 from nyala.spark.flights import statistics
 from nyala.spark.flights.dataset import KEYS
 from nyala.testing import MiniCluster, layout, processes

@@ -20,7 +20,7 @@ _HOMES = {
         ("ConditionFailed", "JournalFull", "LogGone", "QuotaExceeded", "TransactionDenied"),
         "nyala.common.errors",
     ),
-    "FarTime": "nyala.common.far_times",
+    "FarTime": "nyala.common.values.far_times",
     **dict.fromkeys(("Hash", "Range", "Partition"), "nyala.common.partition_spec"),
     "errors": "nyala.common",
     "aio": "nyala",

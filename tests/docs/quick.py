@@ -31,7 +31,7 @@ os._exit(int.from_bytes(link.recv(1) or b"\\1", "big"))
 """
 USED = (
     "nyala.cli.main", "nyala.client.connection", "nyala.operate.run", "nyala.operate.unsafe_config",
-    "nyala.operate.ksck",
+    "nyala.operate.ksck.check",
     "nyala.offline.copy", "nyala.offline.rewrite_config", "nyala.testing.local_cluster", "nyala.cli.serve",
 )  # fmt: skip
 

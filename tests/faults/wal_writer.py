@@ -20,7 +20,7 @@ from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.wal.log import Wal
-from nyala.wal.recovered import RecoveredGroup
+from nyala.wal.recovery.recovered import RecoveredGroup
 
 UUID = ServerUuid("5e" * 16)
 GROUPS = [TabletId(f"{n:032x}") for n in range(1, 7)]

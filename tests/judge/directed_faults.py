@@ -2,10 +2,10 @@
 
 from msgspec.structs import replace as with_options
 
-from nyala.raft.changes import Change, ChangeKind
-from nyala.wal.format import RecordKind
-from nyala.wal.scan import scan
-from nyala.wal.segment import sequence_of
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
+from nyala.wal.segments.format import RecordKind
+from nyala.wal.segments.scan import scan
+from nyala.wal.segments.segment import sequence_of
 from tests.judge.directed_clients import equal_sessions, snapshot, started, written
 from tests.sim.runs.workload import Worker
 from tests.sim.systems.core_cluster import CoreCluster, hosts

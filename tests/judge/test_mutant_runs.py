@@ -16,7 +16,13 @@ from typing import Any
 
 import pytest
 
-from scripts import mutants
+from scripts.mutation import forked_tests
+from scripts.mutation import trial as trials
+from scripts.mutation import work as works
+from scripts.mutation.edits import ROOT
+from scripts.mutation.tree import Tree
+from scripts.mutation.trial import Found, Trial
+from scripts.mutation.verdicts import Verdicts
 from tests.waiting import wait_until
 
 TEST = """
@@ -62,18 +68,18 @@ def root(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tree(root, tmp_path_factory) -> Iterator[mutants.Tree]:
+def tree(root, tmp_path_factory) -> Iterator[Tree]:
     """Return a copy of it in which mutants are tried."""
-    made = mutants.Tree(tmp_path_factory.mktemp("copy"), root)
+    made = Tree(tmp_path_factory.mktemp("copy"), root)
     yield made
     made.close()
 
 
 @pytest.fixture
-def trial(tree, monkeypatch) -> mutants.Trial:
+def trial(tree, monkeypatch) -> Trial:
     """Return a trial with a limit of three seconds for each mutant."""
-    monkeypatch.setattr(mutants, "TIMEOUT_S", 3)
-    return mutants.Trial(tree)
+    monkeypatch.setattr(trials, "TIMEOUT_S", 3)
+    return Trial(tree)
 
 
 def mutant(
@@ -96,7 +102,7 @@ def test_failing_test_kills_mutant_and_edit_is_undone(trial, tree, root):
 
 
 def test_mutant_without_failing_test_survives(trial):
-    assert trial.verdict(mutant("b + a")) == mutants.Found("SURVIVED")
+    assert trial.verdict(mutant("b + a")) == Found("SURVIVED")
 
 
 def test_mutant_that_ends_the_process_is_no_kill_and_the_run_goes_on(trial):
@@ -169,11 +175,13 @@ def test_interrupted_run_ends_its_processes_and_keeps_its_verdicts(root, tmp_pat
     (folder / "sums.toml").write_text(text)
     code = (
         "import sys; from pathlib import Path; from scripts import mutants as m\n"
-        f"m.ROOT, m.FOLDER, m.TIMEOUT_S = Path({str(root)!r}), Path({str(folder)!r}), 300\n"
+        "from scripts.mutation import edits, trial, work\n"
+        f"m.ROOT = work.ROOT = Path({str(root)!r})\n"
+        f"edits.FOLDER, trial.TIMEOUT_S = Path({str(folder)!r}), 300\n"
         f"sys.exit(m.main(['sums', '--verdicts', {str(verdicts)!r}]))\n"
     )
     copies = Path(sys.prefix, "mutants", hashlib.sha256(str(root).encode()).hexdigest()[:12])
-    run = subprocess.Popen([sys.executable, "-c", code], cwd=mutants.ROOT)
+    run = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     try:
         wait_until(
             lambda: list(copies.glob("*/tree/pid")), "the second test has started its server"
@@ -190,7 +198,7 @@ def test_interrupted_run_ends_its_processes_and_keeps_its_verdicts(root, tmp_pat
 
 
 def test_processes_of_a_test_end_with_the_run_of_mutants(root, tmp_path):
-    script = Path(mutants.__file__).with_name("forked_tests.py")
+    script = Path(forked_tests.__file__)
     request = {"scratch": str(tmp_path), "limit_s": 300, "kernels": str(tmp_path / "kernels")}
     runner = subprocess.Popen(
         [sys.executable, script], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
@@ -211,11 +219,11 @@ def test_processes_of_a_test_end_with_the_run_of_mutants(root, tmp_path):
 
 
 def test_tree_copy_is_restored(root, tmp_path):
-    mutants.Tree(tmp_path, root).close()
+    Tree(tmp_path, root).close()
     copy = tmp_path / "tree"
     (copy / "src/nyala/sums.py").write_text("")
     (copy / "src/nyala/gone.py").write_text("")
-    mutants.Tree(tmp_path, root).close()
+    Tree(tmp_path, root).close()
     found, wanted = (
         sorted(str(p.relative_to(tree)) for p in tree.rglob("*.py")) for tree in (copy, root)
     )
@@ -227,10 +235,10 @@ def test_killing_tests_must_pass_in_unchanged_tree(trial, tree, tmp_path, capsys
     (tree.root / "loaded").touch()
     edits = [mutant("a - b"), mutant("a * b", "tests/test_sums.py -k delay"), mutant("b + a")]
     asked = argparse.Namespace(only="", minutes=1)
-    verdicts = mutants.Verdicts(tmp_path / "verdicts.json", tree.root)
-    monkeypatch.setattr(mutants, "_tree", lambda root: contextlib.nullcontext(tree))
-    monkeypatch.setattr(mutants, "LATE", re.compile("never"))
-    work = mutants.Work([("suite", edit) for edit in edits], verdicts, asked)
+    verdicts = Verdicts(tmp_path / "verdicts.json", tree.root)
+    monkeypatch.setattr(works, "own_copy", lambda root: contextlib.nullcontext(tree))
+    monkeypatch.setattr(trials, "LATE", re.compile("never"))
+    work = works.Work([("suite", edit) for edit in edits], verdicts, asked)
     assert work.work() > 0
     os.unlink(tree.root / "loaded")
     assert [verdicts.of("suite", edit) for edit in edits] == ["killed", None, "SURVIVED"]
@@ -268,15 +276,15 @@ def test_cached_bytecode_hides_no_mutant_or_change(root, tmp_path):
         "def test_outer():\n    assert outer(1) == 4\n    assert apart(1) == 2\n"
     )
     edit = {"file": "src/nyala/parts/inner.py", "find": "x + 1", "killed_by": "tests/test_outer.py"}
-    made = mutants.Tree(tmp_path / "copy", whole)
-    trial = mutants.Trial(made)
+    made = Tree(tmp_path / "copy", whole)
+    trial = Trial(made)
     assert trial.unchanged(edit)[0] == ""
     assert trial.verdict({**edit, "replace": "x + 2"}).verdict.startswith("killed by ")
-    assert trial.verdict({**edit, "replace": "1 + x"}) == mutants.Found("SURVIVED")
+    assert trial.verdict({**edit, "replace": "1 + x"}) == Found("SURVIVED")
     assert trial.unchanged(edit)[0] == ""
     made.close()
     changed = KERNEL.format(name="inner").replace("x + 1", "x + 3")
     (whole / "src/nyala/parts/inner.py").write_text(changed)
-    made = mutants.Tree(tmp_path / "copy", whole)
-    assert "assert 8 == 4" in mutants.Trial(made).unchanged(edit)[0]
+    made = Tree(tmp_path / "copy", whole)
+    assert "assert 8 == 4" in Trial(made).unchanged(edit)[0]
     made.close()

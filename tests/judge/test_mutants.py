@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import mutants
+from scripts.mutation.verdicts import Verdicts
 from tests.judge import directed
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_unchanged_tree_passes():
 @pytest.mark.full
 @pytest.mark.parametrize("mistake", SAMPLE)
 def test_mutant_is_killed(mistake: str, tmp_path: Path):
-    command = [sys.executable, "scripts/mutants.py", "judge", "--only", mistake]
+    command = [sys.executable, "-m", "scripts.mutants", "judge", "--only", mistake]
     command += ["--verdicts", str(tmp_path / "verdicts.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -47,15 +47,15 @@ def test_verdict_is_valid_until_code_of_file_or_tests_changes(tmp_path: Path):
     (tmp_path / "a.py").write_text("a = 1\n")
     (tmp_path / "tests" / "test_a.py").write_text("def test_one(): ...\n")
     path = tmp_path / "verdicts.json"
-    mutants.Verdicts(path, tmp_path).record("suite", mutant, "killed")
-    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) == "killed"
-    assert mutants.Verdicts(path, tmp_path).of("another", mutant) is None
-    assert mutants.Verdicts(path, tmp_path).of("suite", {**mutant, "replace": "3"}) is None
+    Verdicts(path, tmp_path).record("suite", mutant, "killed")
+    assert Verdicts(path, tmp_path).of("suite", mutant) == "killed"
+    assert Verdicts(path, tmp_path).of("another", mutant) is None
+    assert Verdicts(path, tmp_path).of("suite", {**mutant, "replace": "3"}) is None
     (tmp_path / "tests" / "test_a.py").write_text("def test_one(): assert True\n")
-    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) is None
-    mutants.Verdicts(path, tmp_path).record("suite", mutant, "SURVIVED")
+    assert Verdicts(path, tmp_path).of("suite", mutant) is None
+    Verdicts(path, tmp_path).record("suite", mutant, "SURVIVED")
     (tmp_path / "a.py").write_text("a = 1\nb = 3\n")
-    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) is None
+    assert Verdicts(path, tmp_path).of("suite", mutant) is None
 
 
 DOCUMENTED = '''"""A module."""
@@ -78,14 +78,14 @@ def test_verdict_survives_changes_of_docstrings_comments_and_formatting(tmp_path
     path, tests = tmp_path / "verdicts.json", tmp_path / "test_a.py"
     (tmp_path / "a.py").write_text(DOCUMENTED)
     tests.write_text("def test_one():\n    assert True\n")
-    mutants.Verdicts(path, tmp_path).record("suite", mutant, "killed")
+    Verdicts(path, tmp_path).record("suite", mutant, "killed")
     other = DOCUMENTED.replace("# a comment", "").replace('"text"', "(\n'te' 'xt')")
     other = other.replace('"""A ', '"""Another ').replace('"""Return', '"""Give')
     (tmp_path / "a.py").write_text(other)
     tests.write_text('"""Tests."""\n\n\ndef test_one():\n    """It holds."""\n    assert (True)\n')
-    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) == "killed"
+    assert Verdicts(path, tmp_path).of("suite", mutant) == "killed"
     (tmp_path / "a.py").write_text(DOCUMENTED.replace('"text"', '"other text"'))
-    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) is None
+    assert Verdicts(path, tmp_path).of("suite", mutant) is None
 
 
 def test_verdict_is_bound_to_edit_of_same_code(tmp_path: Path):
@@ -93,9 +93,9 @@ def test_verdict_is_bound_to_edit_of_same_code(tmp_path: Path):
     (tmp_path / "test_a.py").write_text("def test_one(): ...\n")
     (tmp_path / "a.py").write_text("# here\nA = 1\nA = 1\n")
     path = tmp_path / "verdicts.json"
-    mutants.Verdicts(path, tmp_path).record("suite", mutant, "killed")
+    Verdicts(path, tmp_path).record("suite", mutant, "killed")
     (tmp_path / "a.py").write_text("A = 1\n# here\nA = 1\n")
-    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) is None
+    assert Verdicts(path, tmp_path).of("suite", mutant) is None
 
 
 def test_verdict_is_bound_to_the_tested_tree(tmp_path: Path):
@@ -105,9 +105,9 @@ def test_verdict_is_bound_to_the_tested_tree(tmp_path: Path):
         (tmp_path / name / "a.py").write_text(text)
         (tmp_path / name / "test_a.py").write_text("def test_one(): ...\n")
     path = tmp_path / "verdicts.json"
-    verdicts = mutants.Verdicts(path, tmp_path / "changed since")
-    mutants.Verdicts(path, tmp_path).record("another", mutant, "killed", tmp_path / "copy")
+    verdicts = Verdicts(path, tmp_path / "changed since")
+    Verdicts(path, tmp_path).record("another", mutant, "killed", tmp_path / "copy")
     verdicts.record("suite", mutant, "killed", tmp_path / "copy")
     assert verdicts.of("suite", mutant) is None
-    assert mutants.Verdicts(path, tmp_path / "copy").of("suite", mutant) == "killed"
-    assert mutants.Verdicts(path, tmp_path / "copy").of("another", mutant) == "killed"
+    assert Verdicts(path, tmp_path / "copy").of("suite", mutant) == "killed"
+    assert Verdicts(path, tmp_path / "copy").of("another", mutant) == "killed"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.messages import AnyMessage
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from tests.model import member as inputs
 from tests.model.bounds import Bounds, named
 from tests.model.effects import without_effect

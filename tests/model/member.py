@@ -19,15 +19,16 @@ from msgspec.structs import replace
 
 from nyala.common.errors import InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import election, invariants
-from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
 from nyala.raft.progress import STALL_HEARTBEATS, Flow
 from nyala.raft.ready import Outgoing
+from nyala.raft.reconfiguration.changes import Change
+from nyala.raft.roles import election
 from nyala.raft.state import RaftState
+from tests.sim.checkers import raft_invariants
 
 ONE_EACH = RaftOptions(max_append_bytes=1)
 """Options with one entry in each message, so that each may be lost individually."""
@@ -201,7 +202,7 @@ def settle(member: Member) -> list[AnyMessage]:
         sent += _release(member)
         while member.pending and not member.slow:
             sent += _sync_one(member)
-    invariants.check(node)
+    raft_invariants.check(node)
     normalise(member)
     return [plain(m) for m in sent]
 

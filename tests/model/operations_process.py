@@ -20,7 +20,8 @@ from nyala.client.journal.delivery import StepOutcome
 from nyala.client.journal.items import Entry, Event, Invalidated
 from nyala.common.errors import NotFound, NotReady, NyalaError, Rejected, Unavailable
 from nyala.recipes.election import Election, HeldLeadership, Phase
-from nyala.recipes.operations import Operation, OperationLog
+from nyala.recipes.operations.log import OperationLog
+from nyala.recipes.operations.operation import Operation
 from nyala.recipes.own_steps import OwnSteps
 from nyala.recipes.records import ElectionSettings
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from nyala.raft import election, leader, quorum
+from nyala.raft import quorum
 from nyala.raft.messages import RequestVote
 from nyala.raft.progress import Leadership
+from nyala.raft.roles import election, leader
 from nyala.raft.state import RaftCore, RaftState
 from tests.model.bounds import Bounds
 from tests.model.explore import Explorer, Violation

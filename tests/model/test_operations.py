@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nyala.recipes.guard import Guard
-from nyala.recipes.operations import OperationLog
+from nyala.recipes.operations.log import OperationLog
 from nyala.recipes.own_steps import OwnSteps
 from nyala.recipes.whole import WholeTasks
 from tests.model.operations import BOUNDS, CODE, PUT, REMOVE, Bounds, Operations, World, explore

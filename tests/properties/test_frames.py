@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nyala.common.batches import to_batches
-from nyala.common.casting import Conversion
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.frames import definition_of
 from nyala.common.schema import from_arrow
+from nyala.common.values.casting import Conversion
 
 BERLIN = ZoneInfo("Europe/Berlin")
 TIMES = st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2250, 1, 1))

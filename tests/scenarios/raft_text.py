@@ -2,9 +2,8 @@
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import membership
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
-from nyala.raft.messages import (
+from nyala.raft.messages import (  # fmt: skip
     AnyMessage,
     AppendEntries,
     AppendReply,
@@ -15,7 +14,8 @@ from nyala.raft.messages import (
     Suffix,
     TimeoutNow,
     VoteReply,
-)  # fmt: skip
+)
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 
 
 def entry_text(entry: Entry) -> str:

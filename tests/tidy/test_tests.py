@@ -3,7 +3,7 @@
 import ast
 import functools
 
-from scripts import mutants
+from scripts.mutation import edits
 from tests.tidy.source import ROOT, Functions, own_tests, text_of, walk
 
 
@@ -31,19 +31,19 @@ def test_no_empty_tests():
 
 
 @functools.cache
-def _mutants() -> list[tuple[str, mutants.Mutant]]:
-    return mutants.load([])
+def _mutants() -> list[tuple[str, edits.Mutant]]:
+    return edits.load([])
 
 
 def test_every_mutant_applies_to_its_file():
     for suite, mutant in _mutants():
-        assert mutants.apply(text_of(mutant["file"]), mutant), suite
+        assert edits.apply(text_of(mutant["file"]), mutant), suite
 
 
 def test_every_test_that_kills_a_mutant_exists():
     lost = []
     for suite, mutant in _mutants():
-        for named in mutants.test_names(mutant):
+        for named in edits.test_names(mutant):
             path, _, test = named.partition("::")
             name = test.partition("[")[0].rpartition("::")[2]
             found = (ROOT / path).exists()

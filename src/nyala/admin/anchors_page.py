@@ -2,7 +2,7 @@
 
 from nyala.common.errors import Unavailable
 from nyala.replica.host import ReplicaHost
-from nyala.wal.segment import PINNED
+from nyala.wal.segments.segment import PINNED
 from nyala.web.pages import Listing
 
 COLUMNS = ("tablet", "first needed", "first needed here", "retained for others, bytes", "applied")

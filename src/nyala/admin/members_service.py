@@ -12,9 +12,9 @@ from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.raft.changes import Change, ChangeKind, edited
 from nyala.raft.membership import Configuration
 from nyala.raft.quorum import majority
+from nyala.raft.reconfiguration.changes import Change, ChangeKind, edited
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica, is_witness
 from nyala.replica.state_machine import FlushPoint

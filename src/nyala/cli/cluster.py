@@ -19,8 +19,8 @@ from nyala.cli.output import (
 
 if TYPE_CHECKING:
     from nyala.client.core import ClientCore
-    from nyala.operate.ksck import ClusterHealth
-    from nyala.operate.ksck_checksum import Sum
+    from nyala.operate.ksck.checksum import Sum
+    from nyala.operate.ksck.health import ClusterHealth
     from nyala.operate.rebalance.moves import RebalanceResult
 
 app = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
@@ -44,8 +44,9 @@ def ksck(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Check the cluster; exit status 0 and OK, or 1 and a message for every problem."""
-    from nyala.operate.ksck import HELD, MASTER, QUOTAS, TSERVER, check
-    from nyala.operate.ksck_checksum import COLUMNS, as_dicts, compare
+    from nyala.operate.ksck.check import check
+    from nyala.operate.ksck.checksum import COLUMNS, as_dicts, compare
+    from nyala.operate.ksck.health import HELD, MASTER, QUOTAS, TSERVER
     from nyala.operate.run import connected
 
     async def work(core: "ClientCore") -> "tuple[ClusterHealth, list[Sum]]":

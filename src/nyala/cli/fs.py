@@ -39,7 +39,7 @@ def format_directory(
     from nyala.datadir.instance import format_instance
     from nyala.env.clock import random_id, system_random
     from nyala.env.files import SystemFiles
-    from nyala.wal.format import group_bytes
+    from nyala.wal.segments.format import group_bytes
 
     if uuid:
         group_bytes(uuid)  # 32 hex digits

@@ -20,7 +20,7 @@ Group = Annotated[
 
 def _group(text: str) -> Any:
     from nyala.common.ids import SYS_CATALOG, TabletId
-    from nyala.wal.format import group_bytes
+    from nyala.wal.segments.format import group_bytes
 
     if text == CATALOG:
         return SYS_CATALOG

@@ -16,7 +16,7 @@ def sql(
 ) -> None:
     """Run a SQL query (DuckDB) at one snapshot and print its rows."""
     from nyala.client import connect
-    from nyala.common.python_values import list_of
+    from nyala.common.values.python_values import list_of
 
     with connect(masters) as client:
         rows = client.sql(query, at=moment_of(at))

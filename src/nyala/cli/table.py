@@ -63,7 +63,7 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
     """Show columns, partitions and replicas of a table."""
     from nyala.client import connect
     from nyala.common.partition import describe as words
-    from nyala.common.python_values import python_of
+    from nyala.common.values.python_values import python_of
 
     with connect(masters) as client:
         table = client.table(name)
@@ -116,7 +116,7 @@ def scan(
 ) -> None:
     """Print rows of a table."""
     from nyala.client import connect
-    from nyala.common.python_values import list_of
+    from nyala.common.values.python_values import list_of
 
     moment = moment_of(at)
     with connect(masters) as client:
@@ -155,7 +155,7 @@ def follow(
 ) -> None:
     """Print the changes of a table as they are made, one JSON object a line, until it is interrupted."""
     from nyala.client import connect
-    from nyala.common.python_values import list_of
+    from nyala.common.values.python_values import list_of
 
     names = listed(columns) or None
     with connect(masters) as client:

@@ -14,7 +14,7 @@ import typer
 from nyala.cli.output import describe_os_error, fail, say, verb
 
 FILE_NAME = "wal.extent"
-"""As in nyala.wal.extent, which is imported only when needed."""
+"""As in nyala.wal.segments.extent, which is imported only when needed."""
 
 if TYPE_CHECKING:
     from nyala.wal.dump import LogDump
@@ -67,7 +67,7 @@ def dump(
     """Print a log with every problem at its position. Exit status 0 intact, 1 damaged, 2 unreadable."""
     from nyala.cli import wal_text
     from nyala.common.errors import BadVersion, InvalidArgument
-    from nyala.wal.format import group_bytes
+    from nyala.wal.segments.format import group_bytes
 
     try:
         if group:
@@ -94,7 +94,7 @@ def _find(path: str) -> DumpTarget:
     from nyala.env.files import SystemFiles
     from nyala.wal import cmeta
     from nyala.wal.dump import dump_file, dump_log
-    from nyala.wal.segment import sequence_of
+    from nyala.wal.segments.segment import sequence_of
 
     files = SystemFiles()
     if os.path.isdir(path):

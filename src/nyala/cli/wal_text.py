@@ -9,8 +9,8 @@ from typing import Any
 from nyala.common.hybrid_time import LOGICAL_MASK, to_micros
 from nyala.raft.messages import EntryKind
 from nyala.wal.dump import ExtentStatus, Finding, LogDump, Problem, SegmentDump, last_of
-from nyala.wal.format import ENTRIES, RECORD_HEADER_BYTES, Record, RecordKind
-from nyala.wal.segment import segment_name
+from nyala.wal.segments.format import ENTRIES, RECORD_HEADER_BYTES, Record, RecordKind
+from nyala.wal.segments.segment import segment_name
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RED, _YELLOW, _PLAIN = "\033[31m", "\033[33m", "\033[0m"

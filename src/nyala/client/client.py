@@ -8,12 +8,7 @@ import pyarrow as pa
 
 from nyala.client.calls.connecting import Chosen, client_options, with_arguments_of
 from nyala.client.calls.definitions import DEFAULT_REPLICAS, table_definition
-from nyala.client.checks import (
-    OtherNames,
-    check_age,
-    check_reserve,
-    check_text,
-)
+from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
 from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
@@ -31,8 +26,8 @@ from nyala.client.transactions.keys import (
 from nyala.client.transactions.staged_parts import StagedParts
 from nyala.client.transactions.transaction import Transaction, TransactionPart
 from nyala.client.write.staging import PartStage
-from nyala.common.casting import Requested
 from nyala.common.partition_spec import Partition
+from nyala.common.values.casting import Requested
 
 
 @with_arguments_of(client_options)

@@ -141,7 +141,7 @@ class Holding:
     async def _acquire(self, ttl_ms: int, timeout_ms: int) -> None:
         """Request the hold from all replicas; a majority of each tablet's voters has to keep it."""
         attempts = Attempts(self._env, timeout_ms)
-        await self._locations.refresh(self._table, _ask_ms(attempts))
+        await self._locations.refresh_shared(self._table, _ask_ms(attempts))
         kept, errors = await self._send(max(1, ttl_ms), _ask_ms(attempts))
         for tablet in self._table.with_rows(self.at):
             voters = tablet.majority_of()

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.casting import EXACT, Conversion, exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.optional.pandas_lookup import look_for_pandas
-from nyala.common.python_values import array_of
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.common.types import plain_type
+from nyala.common.values.casting import EXACT, Conversion, exact_cast
+from nyala.common.values.python_values import array_of
 
 _EXPECTED = "an Arrow table, batch or stream, a pandas or polars frame, or a list of dicts with the same keys"
 

@@ -266,7 +266,7 @@ class BadChecksum(Corrupt):
 
 
 class BadVersion(Corrupt):
-    """A format or message of an unknown version; it is not damaged."""
+    """A format or message of an unknown version. Not damaged, unless the message says that it may be."""
 
     code = "BAD_VERSION"
 
@@ -276,7 +276,7 @@ class LogGap(Corrupt):
 
 
 def newer_version(what: str, version: int, known: int) -> BadVersion:
-    """Return the error of bytes that a newer build has written.
+    """Return the error of bytes that a newer build has written: a checksum that covers the version matches.
 
     Args:
         what: name of a file, or kind of a record, as the subject of a sentence.
@@ -286,6 +286,24 @@ def newer_version(what: str, version: int, known: int) -> BadVersion:
     return BadVersion(
         f"{what} has format version {version}, and this build, nyala {VERSION}, reads up to version {known}: "
         "a newer build wrote it. It is not damaged: start this server with that build, or a newer one"
+    )
+
+
+def newer_or_damaged(
+    what: str, version: int, known: int, mend: str = "copy the replica from another server"
+) -> BadVersion:
+    """Return the error of bytes of an unknown version, which no checksum covers.
+
+    Args:
+        what: name of a file, or kind of a record, as the subject of a sentence.
+        version: its format version.
+        known: newest format version that this build reads.
+        mend: what to do if it is damaged.
+    """
+    return BadVersion(
+        f"{what} has format version {version}, and this build, nyala {VERSION}, reads up to version {known}: "
+        "a newer build wrote it, or it is damaged. If servers of a newer build have run, start this server "
+        f"with that build, or a newer one; else {mend}"
     )
 
 

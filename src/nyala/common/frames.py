@@ -22,11 +22,11 @@ from nyala.common.batches import (
     series_at,
     to_batches,
 )
-from nyala.common.casting import EXACT, Conversion, family
 from nyala.common.errors import InvalidArgument
-from nyala.common.python_values import array_of, kinds_of
 from nyala.common.schema import Schema, check_stored, from_arrow
 from nyala.common.types import plain_type
+from nyala.common.values.casting import EXACT, Conversion, family
+from nyala.common.values.python_values import array_of, kinds_of
 
 _WIDER: Mapping[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),

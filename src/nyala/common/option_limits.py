@@ -9,7 +9,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 ENTRY_MAX_BYTES = 48 * MIB
 """Maximum size of a log entry, in bytes, that any option allows: less than a frame of the peer port and a
-record of the log (`wire/peers.py`, `wal/format.py`), independent of the options of other servers.
+record of the log (`wire/peers.py`, `wal/segments/format.py`), independent of the options of other servers.
 """
 
 READ_LEASE_MAX_MS = 150

@@ -20,8 +20,8 @@ from nyala.common.hashing import buckets_of, hash_bytes, kernels
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes, decode_keys, encode_keys, from_bytes
 from nyala.common.predicate import Predicate
-from nyala.common.python_values import python_of
 from nyala.common.schema import Schema
+from nyala.common.values.python_values import python_of
 
 PARTITION_VERSION = 1
 MAX_PRUNED_COMBINATIONS = 10_000

@@ -14,8 +14,8 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.keys import encode_key
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema
-from nyala.common.python_values import scalar_of, shown
 from nyala.common.schema import Column, Schema
+from nyala.common.values.python_values import scalar_of, shown
 
 MIN_BUCKETS = 2
 MAX_BUCKETS = 1024

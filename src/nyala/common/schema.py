@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ColumnId
-from nyala.common.python_values import scalar_of, shown
 from nyala.common.types import plain_type, type_name
+from nyala.common.values.python_values import scalar_of, shown
 
 _NOT_KEYS = frozenset({pa.bool_(), pa.float32(), pa.float64()})
 MAX_COLUMNS = 1000

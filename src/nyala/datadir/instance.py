@@ -18,6 +18,7 @@ from nyala.common.errors import (
     Corrupt,
     Forbidden,
     InvalidArgument,
+    newer_or_damaged,
     newer_version,
 )
 from nyala.common.ids import ServerUuid
@@ -214,12 +215,17 @@ def decode(raw: bytes, path: str) -> Instance:
     if len(raw) < _HEADER_BYTES + _CRC_BYTES or not raw.startswith(MAGIC):
         raise BadVersion(f"{path} is not an instance file of nyala")
     version = _version_of(raw)
-    if not OLDEST_FORMAT <= version <= FORMAT_VERSION:
-        raise newer_version(f"{path}, and with it this data directory,", version, FORMAT_VERSION)
     length = int.from_bytes(raw[12:16], "little")
     end = _HEADER_BYTES + length
     crc = int.from_bytes(raw[end : end + _CRC_BYTES], "little")
-    if len(raw) != end + _CRC_BYTES or crc != int(google_crc32c.value(raw[:end])):
+    whole = len(raw) == end + _CRC_BYTES and crc == int(google_crc32c.value(raw[:end]))
+    if not OLDEST_FORMAT <= version <= FORMAT_VERSION:
+        what = f"{path}, and with it this data directory,"
+        if whole:
+            raise newer_version(what, version, FORMAT_VERSION)
+        mend = "restore the file from a backup of the directory"
+        raise newer_or_damaged(what, version, FORMAT_VERSION, mend)
+    if not whole:
         raise BadChecksum(
             f"{path} is damaged: its checksum does not match; restore it from a backup of the directory",
             {"path": path, "offset": "0"},

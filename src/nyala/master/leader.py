@@ -21,7 +21,7 @@ from nyala.master.catalog.detached import detached
 from nyala.master.catalog.follower_catalog import CatalogSnapshot, FollowerCatalog
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogRow
+from nyala.master.catalog.records.rows import CatalogRow
 from nyala.master.ddl import operation
 from nyala.master.ddl.background import BackgroundOperations
 from nyala.master.ddl.operation import CatalogOperation, CatalogWriter, LeaderMemory

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from nyala.common.ids import TableId, TabletId
 from nyala.machines.tables import quota_of
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogTable
+from nyala.master.catalog.records.tables import CatalogTable
 from nyala.wire.proto import nyala_pb2 as pb
 
 

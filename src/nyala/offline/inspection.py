@@ -30,8 +30,8 @@ from nyala.replica.superblock import ReplicaStage, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.dump import Finding, dump_log
-from nyala.wal.recovered import RecoveredGroup, Recovery
-from nyala.wal.segment import Segment
+from nyala.wal.recovery.recovered import RecoveredGroup, Recovery
+from nyala.wal.segments.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

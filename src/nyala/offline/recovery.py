@@ -14,13 +14,13 @@ from nyala.offline import inspection, rewrite_config
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
-from nyala.raft.unsafe_recovery import TERM_GAP
+from nyala.raft.reconfiguration.unsafe_recovery import TERM_GAP
 from nyala.replica.member import bootstrap
 from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
-from nyala.wal.recovered import RecoveredGroup
+from nyala.wal.recovery.recovered import RecoveredGroup
 
 PAGE = "docs/operate/lost-majority.md"
 

@@ -183,7 +183,7 @@ def lender(target: Survivor, found: Iterable[Survivor]) -> Survivor | None:
     """Return the witness from which a replica fetches the end of its log; None: no witness has a newer one.
 
     A witness never leads, and refuses its vote to an older log, so the replica fetches the missing entries
-    before it leads (`raft/witness.py`).
+    before it leads (`raft/roles/witness.py`).
 
     Args:
         target: the replica that is to lead.

@@ -17,7 +17,7 @@ from nyala.operate.survivors import (
     replicas,
 )
 from nyala.raft.quorum import majority
-from nyala.raft.unsafe_recovery import TERM_GAP
+from nyala.raft.reconfiguration.unsafe_recovery import TERM_GAP
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 

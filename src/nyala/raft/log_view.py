@@ -4,7 +4,7 @@
 
 `handed` is the last index given to the host for writing, `stable` the last one that it reported as durable.
 When the cache is over its limit, applied entries are evicted from its front; their terms stay, as runs, so
-that log matching needs no disk. The protocol rules are in `leader.py` and `follower.py`.
+that log matching needs no disk. The protocol rules are in `roles/`.
 """
 
 from bisect import bisect_right

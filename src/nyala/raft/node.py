@@ -10,36 +10,16 @@ from collections.abc import Callable, Container, Sequence
 
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import (
-    election,
-    follower,
-    leader,
-    promotion,
-    quiescence,
-    reads,
-    removed_peers,
-    unsafe_recovery,
-    witness,
-)
-from nyala.raft.changes import Change, change, most_up_to_date
+from nyala.raft import dispatch
 from nyala.raft.log_view import LogView
 from nyala.raft.membership import Configuration, History
-from nyala.raft.messages import (
-    AnyMessage,
-    AppendEntries,
-    AppendReply,
-    DurablePoint,
-    Entry,
-    FetchSuffix,
-    HardState,
-    RequestVote,
-    Suffix,
-    TimeoutNow,
-    VoteReply,
-)
+from nyala.raft.messages import AnyMessage, AppendEntries, DurablePoint, Entry, HardState, Suffix
 from nyala.raft.options import RaftOptions
-from nyala.raft.ready import NOTHING, NOWHERE, Outgoing, ReadRequest, Ready
-from nyala.raft.state import Output, RaftCore, recover
+from nyala.raft.ready import Outgoing, Ready
+from nyala.raft.reconfiguration import unsafe_recovery
+from nyala.raft.reconfiguration.changes import Change, change, most_up_to_date
+from nyala.raft.roles import election, follower, leader, quiescence, reads, witness
+from nyala.raft.state import RaftCore, recover
 from nyala.raft.status import Role, Status
 from nyala.raft.view import NodeView
 
@@ -180,8 +160,8 @@ class RaftNode:
         if self.core.quiesced and quiescence.wakes(self.core, message):
             quiescence.wake(self.core)
         if message.term > self.core.term:
-            _enter_term(self.core, message)
-        _take(self.core, message)
+            dispatch.enter_term(self.core, message)
+        dispatch.take(self.core, message)
 
     def tick(self, hlc: int, absent: Container[ServerUuid] = ()) -> None:
         """Process one tick (50 ms); a quiesced node does nothing.
@@ -191,7 +171,7 @@ class RaftNode:
             absent: servers that have been silent for long; a group quiesces without them.
         """
         if not self.core.quiesced:
-            _tick(self.core, hlc, absent)
+            dispatch.tick(self.core, hlc, absent)
 
     def durable(self, point: DurablePoint) -> None:
         """Record that everything up to a Ready's `point` is durable."""
@@ -366,91 +346,9 @@ class RaftNode:
 
     def ready(self) -> Ready:
         """Return the work for the host since the last call; `Ready.empty` if there is none."""
-        return _collect(self.core)
+        return dispatch.collect(self.core)
 
     def take_messages(self) -> Sequence[Outgoing]:
         """Return only the messages of the next `ready()`, for a host that cannot write to its log now."""
         taken, self.core.out.send = self.core.out.send, []
         return taken
-
-
-def _enter_term(core: RaftCore, message: AnyMessage) -> None:
-    """Enter the higher term of a message, except for pre-votes and suffixes of a witness."""
-    if isinstance(message, RequestVote | FetchSuffix | Suffix):
-        return  # leader stickiness first: election.on_request; suffixes: witness.py
-    if isinstance(message, VoteReply) and message.pre and message.granted:
-        return  # `term` is the requested one
-    leads = isinstance(message, AppendEntries | TimeoutNow)
-    core.become_follower(message.term, message.sender if leads else None)
-
-
-def _take(core: RaftCore, message: AnyMessage) -> None:
-    """Dispatch a message of the current or an older term."""
-    if isinstance(message, RequestVote):
-        election.on_request(core, message)
-    elif isinstance(message, VoteReply):
-        election.on_reply(core, message)
-        witness.on_refusal(core, message)
-    elif isinstance(message, FetchSuffix):
-        witness.on_fetch(core, message)
-    elif isinstance(message, Suffix):
-        witness.on_suffix(core, message)
-    elif message.term < core.term:
-        if isinstance(message, AppendEntries):
-            follower.reject_stale(core, message)
-    elif isinstance(message, AppendEntries):
-        follower.note_leader(core, message)
-        follower.on_append(core, message)
-    elif isinstance(message, AppendReply):
-        if core.leadership is not None and not core.quiesced:
-            leader.on_reply(core, core.leadership, message)
-            removed_peers.on_reply(core, core.leadership, message)
-            election.continue_transfer(core)
-    else:
-        election.on_timeout_now(core, message)
-
-
-def _tick(core: RaftCore, hlc: int, absent: Container[ServerUuid]) -> None:
-    """Process a tick of a node that is not quiesced."""
-    core.hlc = hlc
-    core.ticks += 1
-    if core.leadership is None:
-        election.tick(core)
-    else:
-        leader.tick(core, core.leadership, absent)
-        election.continue_transfer(core)
-        if core.leadership is not None and core.leadership.removed:
-            removed_peers.tick(core, core.leadership)
-        if core.leadership is not None and core.configs.active.promoting:
-            promotion.tick(core, core.leadership)
-
-
-def _collect(core: RaftCore) -> Ready:
-    """Collect the work for the host, replication first, because it adds to the rest."""
-    if core.dirty and core.leadership is not None:
-        if core.quiesced:
-            quiescence.wake(core)
-        leader.replicate(core, core.leadership)
-        removed_peers.send(core, core.leadership)
-        reads.confirm(core, core.leadership)
-    append = core.log.take_unwritten()
-    persist = core.hard if core.version != core.version_out else None
-    core.version_out = core.version
-    out = core.out
-    apply = (*out.apply, *core.log.take_applicable())
-    if missing := core.log.take_missing():
-        out.read.append(ReadRequest(core.uuid, missing, core.options.max_append_bytes))
-    if not (append or persist or apply or out):
-        return NOTHING
-    core.out = Output()
-    return Ready(
-        persist=persist,
-        append=append,
-        point=DurablePoint(core.version, core.log.last) if append or persist else NOWHERE,
-        send=tuple(out.send),
-        read=tuple(out.read),
-        apply=apply,
-        confirmed=out.confirmed,
-        config=out.config,
-        config_committed=out.config_committed,
-    )

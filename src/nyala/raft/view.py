@@ -1,9 +1,9 @@
 """Properties of a node that its host reads often, and its full status; read-only."""
 
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft import leader, quiescence
 from nyala.raft.messages import HardState
 from nyala.raft.progress import Progress
+from nyala.raft.roles import leader, quiescence
 from nyala.raft.state import RaftCore
 from nyala.raft.status import PeerStatus, Status
 

@@ -7,17 +7,12 @@ from functools import partial
 from typing import Any
 
 from nyala.client.journal.coroutines import JournalCoroutines
-from nyala.common.errors import (
-    Corrupt,
-    NotLeading,
-    NotReady,
-    NyalaError,
-    OutcomeUnknown,
-)
+from nyala.common.errors import Corrupt, NotLeading, NotReady, NyalaError, OutcomeUnknown
 from nyala.ram.calls import ServerCalls
-from nyala.ram.operations import OperationContext, operations
+from nyala.ram.operations.kinds import operations
+from nyala.ram.operations.record_operation import OperationContext
 from nyala.ram.state import CoordinatorState
-from nyala.recipes.operations import OperationLog
+from nyala.recipes.operations.log import OperationLog
 from nyala.recipes.own_steps import OwnSteps
 
 Point = Callable[[str], None]

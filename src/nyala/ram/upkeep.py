@@ -14,7 +14,7 @@ from nyala.env.env import Env
 from nyala.ram.calls import range_of
 from nyala.ram.ids import HashRange, ServerId
 from nyala.ram.member import owned_digest
-from nyala.ram.operations import TabletRecovery
+from nyala.ram.operations.tables import TabletRecovery
 from nyala.ram.server_list import MASTER, EnsembleServer, ServerStatus
 from nyala.ram.term import CoordinatorTerm
 from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart, Wills, drifted

@@ -5,10 +5,10 @@ from nyala.recipes.counter import Counter
 from nyala.recipes.guard import Guard
 from nyala.recipes.leader import Leader
 from nyala.recipes.lease import Lease, Lock
-from nyala.recipes.operations import Operation
-from nyala.recipes.pending import PendingOperation
+from nyala.recipes.operations.operation import Operation
+from nyala.recipes.operations.pending import PendingOperation
+from nyala.recipes.operations.service import Operations
 from nyala.recipes.records import LeaderInfo
-from nyala.recipes.service import Operations
 
 __all__ = [
     "BroadcastCopy",

@@ -36,7 +36,7 @@ from nyala.replica.superblock import Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
-from nyala.wal.recovered import RecoveredGroup
+from nyala.wal.recovery.recovered import RecoveredGroup
 
 STUCK_MS = 10_000
 """Time without an acknowledgement after which a member that lacks entries counts as stuck, in milliseconds.

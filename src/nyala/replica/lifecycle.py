@@ -27,7 +27,7 @@ from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.replica.witness import Witness
-from nyala.wal.recovered import RecoveredGroup
+from nyala.wal.recovery.recovered import RecoveredGroup
 
 RECOVERY_HINT = (
     "Where no replica of it works any more: nyala local_replica unsafe_recover, "

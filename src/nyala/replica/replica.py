@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 from nyala.common.errors import NotFound, NotLeader, NyalaError, Unavailable
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
-from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, HardState
 from nyala.raft.node import RaftNode
+from nyala.raft.reconfiguration.changes import Change
 from nyala.raft.status import Role
 from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened
+from nyala.replica.member.description import describe
 from nyala.replica.member.flusher import Maintenance
 from nyala.replica.member.member import ReplicaMember
 from nyala.replica.member.session_header import NO_OWNER
@@ -112,7 +113,7 @@ class Replica:
 
     def status(self) -> ReplicaStatus:
         """Return the status."""
-        return _describe(self)
+        return _describe_ended(self) if self.member is None else describe(self.member, self.state)
 
     # ---- what it does ------------------------------------------------------------------------------
 
@@ -265,7 +266,7 @@ class Replica:
         Raises:
             NotLeader: nothing was changed. With details `reason` = STEPPING_DOWN this leader was to remove
                 itself, and hands leadership to `leader` first: send it there.
-            CasFailed: the configuration is another one. InvalidArgument: see `raft.changes`.
+            CasFailed: the configuration is another one. InvalidArgument: see `changes.edited`.
             Unavailable: an earlier change is not committed yet; try again. Or FAILED. NotFound: deleted.
             OutcomeUnknown: leadership was lost, or the time was up, while it was in flight.
         """
@@ -361,48 +362,18 @@ def is_witness(replica: Replica) -> bool:
     return member is not None and isinstance(member.applier.machine, Witness)
 
 
-def _describe(replica: Replica) -> ReplicaStatus:
-    """Return the status."""
-    member, state = replica.member, replica.state
-    if member is None:
-        was = (
-            replica.tombstone_record()
-            if replica.tombstone is None
-            else replica.tombstone.superblock
-        )
-        return ReplicaStatus(
-            group=replica.group,
-            state=state,
-            role=Role.NON_PARTICIPANT,
-            term=was.hard_state.term,
-            leader=None,
-            config=replica.config,
-            committed_config=replica.config,
-            last=was.last,
-            vote=was.hard_state.vote,
-            error="" if replica.error is None else str(replica.error) or repr(replica.error),
-        )
-    raft, applier = member.node.status(), member.applier
+def _describe_ended(replica: Replica) -> ReplicaStatus:
+    """Return the status of a replica that does not run."""
+    was = replica.tombstone_record() if replica.tombstone is None else replica.tombstone.superblock
     return ReplicaStatus(
         group=replica.group,
-        state=state,
-        role=raft.role,
-        term=raft.term,
-        leader=raft.leader,
-        config=raft.config,
-        committed_config=raft.committed_config,
-        commit=raft.commit,
-        applied=applier.applied,
-        applied_stamp=applier.applied_stamp,
-        known_commit=raft.known_commit,
-        durable=raft.durable,
-        last=raft.last,
-        flush_op=applier.machine.flush_point.op,
-        closed=raft.closed,
-        vote=raft.vote,
-        unflushed_bytes=applier.machine.unflushed_bytes(),
-        peers=raft.peers,
-        quiesced=raft.quiesced,
-        error=replica.context.unavailable_reason or replica.context.memory.over_budget_reason,
-        warning=replica.context.log_disk.warning,
+        state=replica.state,
+        role=Role.NON_PARTICIPANT,
+        term=was.hard_state.term,
+        leader=None,
+        config=replica.config,
+        committed_config=replica.config,
+        last=was.last,
+        vote=was.hard_state.vote,
+        error="" if replica.error is None else str(replica.error) or repr(replica.error),
     )

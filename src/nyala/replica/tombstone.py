@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 PROMISED_US_PER_MS = 1250
 """Microseconds without votes for each millisecond that the deleted replica may have promised its leader (the
-read lease, `raft/reads.py`); a clock that is fast measures more than the true time."""
+read lease, `raft/roles/reads.py`); a clock that is fast measures more than the true time."""
 
 
 class Tombstone:

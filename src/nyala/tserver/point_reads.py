@@ -21,8 +21,8 @@ from nyala.common.errors import (
 from nyala.common.ids import ColumnId
 from nyala.common.keys import fixed_width
 from nyala.common.options import Options
-from nyala.common.plain_rows import encode_rows
 from nyala.common.schema import Schema
+from nyala.common.values.plain_rows import encode_rows
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nyala.common.ids import TabletId
-from nyala.wal.segment import PINNED, Segment
+from nyala.wal.segments.segment import PINNED, Segment
 
 
 @dataclass(frozen=True, slots=True)

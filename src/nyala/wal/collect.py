@@ -17,12 +17,12 @@ from nyala.common.ids import TabletId
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry
-from nyala.wal.admission import Admission
-from nyala.wal.extent import ExtentFile
+from nyala.wal.append.admission import Admission
 from nyala.wal.index import EntryLocation
 from nyala.wal.log_state import LogState
 from nyala.wal.reader import read_runs
-from nyala.wal.segment import Segment
+from nyala.wal.segments.extent import ExtentFile
+from nyala.wal.segments.segment import Segment
 
 MOVE_SHARE = 4
 """Largest share of the log, as a divisor, that is rewritten to release its oldest segment."""

@@ -1,7 +1,7 @@
 """Content of a log or of one segment as values: each record, each problem and the groups it affects.
 
 Read-only, without locks: a server may be writing meanwhile. The verdict is the one of opening the log
-(verdict.py).
+(recovery/verdict.py).
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,10 @@ from enum import StrEnum
 from nyala.common.errors import BadChecksum, InvalidArgument, LogGap
 from nyala.common.ids import TabletId
 from nyala.env.files import Files
-from nyala.wal import extent
-from nyala.wal.extent import Extent
-from nyala.wal.format import (
+from nyala.wal.recovery.verdict import LogVerdict, judge
+from nyala.wal.segments import extent
+from nyala.wal.segments.extent import Extent
+from nyala.wal.segments.format import (
     ENTRIES,
     RECORD_HEADER_BYTES,
     LogPosition,
@@ -23,9 +24,8 @@ from nyala.wal.format import (
     unpack_footer,
     unpack_segment_header,
 )
-from nyala.wal.scan import Gap, SegmentScan, scan
-from nyala.wal.segment import PLACEHOLDER_SUFFIX, segment_name, segment_path, sequence_of
-from nyala.wal.verdict import LogVerdict, judge
+from nyala.wal.segments.scan import Gap, SegmentScan, scan
+from nyala.wal.segments.segment import PLACEHOLDER_SUFFIX, segment_name, segment_path, sequence_of
 
 READS = 5
 """Maximum number of reads of a segment with a gap, which may be in the process of being written."""

@@ -15,20 +15,20 @@ from nyala.env.clock import Clock
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, HardState
-from nyala.wal.admission import Admission
 from nyala.wal.anchors import NOTHING, Anchor
-from nyala.wal.appender import Appender
+from nyala.wal.append.admission import Admission
+from nyala.wal.append.appender import Appender
+from nyala.wal.append.slots import Callback, Slot, SlotQueue
 from nyala.wal.collect import LogCollector
-from nyala.wal.extent import Extent, ExtentFile
-from nyala.wal.format import SEGMENT_HEADER_BYTES, LogPosition, group_bytes
 from nyala.wal.latency import Latency
 from nyala.wal.log_state import LogState
 from nyala.wal.reader import read_runs
-from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail, fill_bounds
-from nyala.wal.recovery import recover
-from nyala.wal.segment import PINNED, SegmentWriter
-from nyala.wal.segment_allocator import SegmentAllocator
-from nyala.wal.slots import Callback, Slot, SlotQueue
+from nyala.wal.recovery.opening import recover
+from nyala.wal.recovery.recovered import Damage, RecoveredGroup, Recovery, TornTail, fill_bounds
+from nyala.wal.segments.allocator import SegmentAllocator
+from nyala.wal.segments.extent import Extent, ExtentFile
+from nyala.wal.segments.format import SEGMENT_HEADER_BYTES, LogPosition, group_bytes
+from nyala.wal.segments.segment import PINNED, SegmentWriter
 from nyala.wal.stats import WalStats
 
 MAX_SEGMENT_BYTES = 1 << 30

@@ -8,7 +8,9 @@ from itertools import groupby
 
 from nyala.common.ids import TabletId
 from nyala.wal.anchors import Anchors
-from nyala.wal.format import (
+from nyala.wal.index import EntryLocation
+from nyala.wal.recovery.recovered import Recovery
+from nyala.wal.segments.format import (
     RECORD_HEADER_BYTES,
     IndexRow,
     LogPosition,
@@ -16,9 +18,7 @@ from nyala.wal.format import (
     RecordKind,
     to_group,
 )
-from nyala.wal.index import EntryLocation
-from nyala.wal.recovered import Recovery
-from nyala.wal.segment import PINNED, Segment, SegmentWriter
+from nyala.wal.segments.segment import PINNED, Segment, SegmentWriter
 
 
 class LogState:

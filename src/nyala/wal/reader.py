@@ -11,9 +11,9 @@ from nyala.common.ids import TabletId
 from nyala.env.files import Files
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry
-from nyala.wal.format import ENTRIES, group_bytes, to_entry, unpack_record
 from nyala.wal.index import EntryLocation
-from nyala.wal.segment import Segment
+from nyala.wal.segments.format import ENTRIES, group_bytes, to_entry, unpack_record
+from nyala.wal.segments.segment import Segment
 
 NEAR_BYTES = 64 << 10
 """Distance in bytes below which records are read together, with the bytes between them."""

@@ -12,7 +12,7 @@ from nyala.cli.main import app
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import InvalidArgument, NyalaError
-from nyala.operate import ksck, ksck_checksum
+from nyala.operate.ksck import check, checksum
 from nyala.wire import methods
 from nyala.wire.proto import journal_pb2 as jb
 from nyala.wire.proto import nyala_pb2 as pb
@@ -128,13 +128,13 @@ def test_journal_requests_by_protocol_are_served_and_table_requests_refused(clus
         )
 
     async def compared():
-        return await ksck_checksum.compare(journal.core, TIMEOUT_MS)
+        return await checksum.compare(journal.core, TIMEOUT_MS)
 
     sums, problems = journal.connection.run(compared())
     assert problems == []
     assert [s.rows for s in sums if s.table == "requests"] == [2, 2, 2]
     wait_until(
-        lambda: journal.connection.run(ksck.check(journal.core)).problems == [],
+        lambda: journal.connection.run(check.check(journal.core)).problems == [],
         "ksck finds no problem",
     )
     with cluster.connect() as client:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.testing import MiniCluster
-from nyala.wal.scan import scan
+from nyala.wal.segments.scan import scan
 from tests.cluster.kill_cycles import OPTIONS
 from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.restarts import all_equal

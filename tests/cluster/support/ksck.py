@@ -3,8 +3,9 @@
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
-from nyala.operate.ksck import ClusterHealth, check
-from nyala.operate.ksck_checksum import compare
+from nyala.operate.ksck.check import check
+from nyala.operate.ksck.checksum import compare
+from nyala.operate.ksck.health import ClusterHealth
 from nyala.testing import MiniCluster
 from tests.waiting import wait_until
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from nyala.common.alteration import alter
 from nyala.common.bounds import KeyBounds
 from nyala.common.keys import encode_keys
-from nyala.common.plain_rows import RowReader, encode_rows
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Column, Schema
+from nyala.common.values.plain_rows import RowReader, encode_rows
 from nyala.tablet.files import columns
 from nyala.tablet.files.replicated_ops import RowOp, decode_result
 from nyala.tablet.maintain import flush

@@ -16,7 +16,8 @@ from nyala.common.partition import partitions
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import CatalogRow, CatalogTable, TableState
+from nyala.master.catalog.records.rows import CatalogRow
+from nyala.master.catalog.records.tables import CatalogTable, TableState
 from nyala.master.leader import MasterLeadership, Term
 from nyala.raft.membership import Member, initial
 from nyala.raft.status import Role

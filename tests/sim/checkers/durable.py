@@ -17,7 +17,7 @@ import msgspec
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId
 from nyala.replica import superblock
-from nyala.wal.format import (
+from nyala.wal.segments.format import (
     RECORD_MAGIC,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,

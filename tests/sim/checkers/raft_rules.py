@@ -1,7 +1,7 @@
 """Rules of a Raft group after each step, derived from the members' state and their disks.
 
 `GroupWatch.step` checks one member after a step, and what changed since the last check
-only; `whole` checks every member's log from scratch and against each other (`raft.invariants`).
+only; `whole` checks every member's log from scratch and against each other (`raft_invariants.py`).
 Over time, for running and stopped members: one leader per term, one log up to an op id, committed entries
 stay and are durable on a majority, the active configuration is the last in the log, timestamps increase
 with the log, entries that a core counts as durable are on its disk.
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from nyala.common.ids import OpId
-from nyala.raft import invariants, membership
+from nyala.raft import membership
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry, EntryKind
 from nyala.raft.node import RaftNode
 from nyala.raft.state import RaftCore
+from tests.sim.checkers import raft_invariants
 from tests.sim.checkers.durable import Kept
 
 Fact = tuple[int, int, EntryKind, bytes]
@@ -247,7 +248,7 @@ class GroupWatch:
         together = list(members)
         for name, node in together:
             self.step(name, node)
-            invariants.check(node)
+            raft_invariants.check(node)
         self.checks["whole"] += 1
 
 

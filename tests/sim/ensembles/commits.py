@@ -12,7 +12,8 @@ from typing import NamedTuple
 from nyala.journal import steps
 from nyala.journal.manifest import JournalInfo
 from nyala.ram.ids import HashRange, ServerId
-from nyala.ram.operations import OperationContext, operations
+from nyala.ram.operations.kinds import operations
+from nyala.ram.operations.record_operation import OperationContext
 from nyala.ram.state import CoordinatorState
 from nyala.recipes.records import ALIVE
 from nyala.wire.proto import ram_pb2 as pb

@@ -11,8 +11,8 @@ from typing import Any
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from tests.sim.world.process import SimProcess
 
 LEAST_VOTERS = 3

@@ -14,9 +14,9 @@ from typing import Any
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.node import RaftNode
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import FlushPoint

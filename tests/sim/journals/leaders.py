@@ -19,7 +19,7 @@ from tests.sim.systems.core_cluster import CoreCluster
 from tests.sim.systems.stores import GROUP
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.process import SimProcess
-from tests.unit.client.support.journal_servers import append
+from tests.unit.client.support.journal_scenarios import append
 
 LOG = "service"
 TIMEOUT_MS, BACK_OFF_MS = 3_000, 4_500

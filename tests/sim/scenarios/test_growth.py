@@ -15,7 +15,7 @@ from nyala.client.read import point_reads
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.write import sequencer
 from nyala.common.options import Options
-from nyala.master.catalog.records import CatalogTable, CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet
 from nyala.replica import registry
 from nyala.tserver import compaction_scheduler, history_holds, reports
 from nyala.wal import latency

@@ -8,7 +8,7 @@ from nyala.client.core import ClientCore
 from nyala.common.ids import TableId
 from nyala.common.partition_spec import Partition, Range
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.ddl.operation import InFlight, OperationStep
 from nyala.master.leader import Term
 from nyala.wire.proto import catalog_pb2 as cat

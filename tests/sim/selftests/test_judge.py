@@ -12,7 +12,7 @@ from nyala.common.ids import OpId, TabletId
 from nyala.raft import quorum
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.replica.member.reading.pending_reads import PendingReads
-from nyala.wal import format as wal_format
+from nyala.wal.segments import format as wal_format
 from tests.sim.checkers.linearizability import Kind, Op
 from tests.sim.checkers.outcome import Outcome
 from tests.sim.faults.plan import Swarm

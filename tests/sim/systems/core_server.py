@@ -16,11 +16,11 @@ from nyala.common.ids import CommittedOperation, OpId, ServerUuid
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import DurablePoint, Entry, EntryKind, HardState, PeerBatch
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import Outgoing
+from nyala.raft.reconfiguration.changes import Change
 from nyala.replica.state_machine import Transport
 from tests.sim.checkers.linearizability import Kind
 from tests.sim.systems.kv import CHANGE, READ, KvMachine, encode_change

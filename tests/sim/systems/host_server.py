@@ -14,9 +14,9 @@ from nyala.env.disciplined_clock import DisciplinedClock
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.server_clock import ServerClock
-from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.node import RaftNode
+from nyala.raft.reconfiguration.changes import Change
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from posixpath import normpath
 
-from nyala.wal.format import SEGMENT_MAGIC
+from nyala.wal.segments.format import SEGMENT_MAGIC
 from tests.sim.checkers.durable import DurableLog, Kept
 from tests.sim.world.inode import Inode
 from tests.sim.world.mounted import SimFiles

@@ -8,12 +8,13 @@ from nyala.common.errors import Corrupt, NyalaError, TooLarge, Unavailable
 from nyala.ram.checks import MAX_TABLE_BYTES
 from nyala.ram.coordinator import leader_address
 from nyala.ram.ids import ServerId, equal_ranges
-from nyala.ram.operations import OperationContext, SplitTablet
+from nyala.ram.operations.record_operation import OperationContext
+from nyala.ram.operations.tables import SplitTablet
 from nyala.ram.state import CoordinatorState
 from nyala.ram.tablet_map import mapping
 from nyala.ram.upkeep import Upkeep
 from nyala.wire.proto import ram_pb2 as pb
-from tests.unit.client.support.journal_servers import append
+from tests.unit.client.support.journal_scenarios import append
 from tests.unit.ram.support.ensemble import LOG, SimEnsemble, ensemble
 from tests.unit.ram.support.requests import create, drop
 

@@ -9,10 +9,10 @@ import pytest
 
 from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, Unavailable
 from nyala.ram.ids import LAST_HASH, ServerId, equal_ranges
-from nyala.ram.operations import CreateTable
+from nyala.ram.operations.tables import CreateTable
 from nyala.ram.server_list import ServerStatus
 from nyala.ram.state import CoordinatorState
-from nyala.recipes.operations import OperationLog
+from nyala.recipes.operations.log import OperationLog
 from nyala.wire.proto import ram_pb2 as pb
 from tests.sim.world.loop import SimLoop
 from tests.sim.world.loop import run as run_loop
@@ -318,7 +318,7 @@ async def test_table_is_not_created_without_servers(c):
 @pytest.mark.row("S3.42")
 @candidates
 async def test_records_of_unknown_types_are_ignored(c):
-    from tests.unit.client.support.journal_servers import append
+    from tests.unit.client.support.journal_scenarios import append
 
     process, _ = await led(c, enlist(1), create("a"))
     unknown = b"\xfa\x01\x02hi"

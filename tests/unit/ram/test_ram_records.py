@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nyala.ram.ids import LAST_HASH, HashRange, ServerId, equal_ranges
-from nyala.ram.operations import KINDS
+from nyala.ram.operations.kinds import KINDS
 from nyala.ram.server_list import ServerStatus
-from nyala.recipes.operations import OperationLog
+from nyala.recipes.operations.log import OperationLog
 from nyala.wire.proto import ram_pb2 as pb
 from tests.unit.ram.support.records import (
     CoordinatorProcess,

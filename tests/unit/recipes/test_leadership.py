@@ -19,13 +19,9 @@ from nyala.journal import steps
 from nyala.recipes.guard import Guard
 from nyala.recipes.records import ALIVE, KEYS, leader_info
 from nyala.wire import methods
-from tests.unit.client.support.journal_servers import Fault, append, set_key
-from tests.unit.recipes.support.candidates import (
-    BACK_OFF_MS,
-    LOG,
-    TIMEOUT_MS,
-    candidates,
-)
+from tests.unit.client.support.journal_scenarios import append, set_key
+from tests.unit.client.support.journal_servers import Fault
+from tests.unit.recipes.support.candidates import BACK_OFF_MS, LOG, TIMEOUT_MS, candidates
 
 LOST_ANSWER = Fault(Unavailable("connection lost"), after=True)
 LOST_REQUEST = Fault(Unavailable("connection lost"))

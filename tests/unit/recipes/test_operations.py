@@ -10,11 +10,12 @@ import pytest
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, NotLeading
 from nyala.recipes.guard import Guard
-from nyala.recipes.operations import Operation, OperationLog
+from nyala.recipes.operations.log import OperationLog
+from nyala.recipes.operations.operation import Operation
 from nyala.recipes.records import ALIVE
 from tests.sim.world.loop import SimLoop
 from tests.sim.world.loop import run as run_loop
-from tests.unit.client.support.journal_servers import append
+from tests.unit.client.support.journal_scenarios import append
 from tests.unit.recipes.support.candidates import LOG, Candidates, candidates
 from tests.unit.recipes.support.crashes import Crash, Points, Process, Request, run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound, NotReady, Unavailable
-from nyala.recipes.operations import Operation
+from nyala.recipes.operations.operation import Operation
 from nyala.recipes.records import ALIVE
 from tests.unit.recipes.support.candidates import Candidates, candidates
 from tests.unit.recipes.support.values import Values, World

@@ -9,7 +9,8 @@ from nyala.journal.steps import LEADER_KEYS
 from nyala.recipes import Leader
 from nyala.recipes.candidate import LeaderCandidate, elected_within
 from nyala.recipes.records import KEYS, ElectionSettings
-from tests.unit.client.support.journal_servers import Fault, append
+from tests.unit.client.support.journal_scenarios import append
+from tests.unit.client.support.journal_servers import Fault
 from tests.unit.recipes.support.blocking import processes
 from tests.unit.recipes.support.candidates import BACK_OFF_MS, LOG, TIMEOUT_MS, candidates
 

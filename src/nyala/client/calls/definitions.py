@@ -8,11 +8,11 @@ from typing import Any, Unpack
 from nyala.client.checks import check_list, check_replicas, check_text
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
-from nyala.common.casting import Requested, conversion_of
 from nyala.common.errors import AlreadyPresent, InvalidArgument
 from nyala.common.frames import definition_of
 from nyala.common.partition_spec import Partition
 from nyala.common.schema import Schema
+from nyala.common.values.casting import Requested, conversion_of
 
 log = logging.getLogger("nyala.client")
 

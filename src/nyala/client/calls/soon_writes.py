@@ -16,8 +16,8 @@ from nyala.client.results import WriteResult
 from nyala.client.write.pending_call import Call
 from nyala.client.write.staging import PartStage, StagingTarget
 from nyala.client.write.watch import OnProgress
-from nyala.common.casting import Requested
 from nyala.common.errors import InvalidArgument
+from nyala.common.values.casting import Requested
 from nyala.env.loop_thread import CHECK_INTERVAL_S, LoopThread
 
 log = logging.getLogger("nyala.client")

@@ -246,7 +246,7 @@ class TabletCache:
     async def refresh_shared(self, table: OpenTable, timeout_ms: int = OLD_TIMEOUT_MS) -> None:
         """Look up the ranges and tablets, as `refresh`; the answer may be another caller's, 100 ms old.
 
-        For calls that a server has failed, of which there may be many at once.
+        For what many callers may need at once: after the failure of a server, and when locations are old.
 
         Args:
             table: that is looked up.
@@ -271,7 +271,7 @@ class TabletCache:
         if not table.until_us or self._masters.now_us() < table.until_us:
             return
         try:
-            await self.refresh(table, OLD_TIMEOUT_MS)
+            await self.refresh_shared(table)
         except Retryable:
             table.until_us = self._masters.now_us() + RETRY_OLD_MS * 1000
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
+from nyala.client.cluster.tablet_cache import LOOKUP_TIMEOUT_MS, OpenTable, TabletCache
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env
 from nyala.wire import methods
@@ -59,6 +59,6 @@ async def wait_for_changes(
             task.cancel()
     if changed is None:
         try:
-            await locations.refresh(table)
+            await locations.refresh_shared(table, LOOKUP_TIMEOUT_MS)
         except NyalaError:
             return  # the read that follows tells

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from nyala.client.cluster.past_schemas import PastSchema
-from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.cluster.tablet_cache import LOOKUP_TIMEOUT_MS, OpenTable
 from nyala.client.core import ClientCore
 from nyala.client.deadline import Attempts
 from nyala.client.feed.change_batch import ChangeBatch
@@ -125,7 +125,7 @@ class Rounds:
     async def _refresh(self) -> None:
         """Look up the tablets; a failure is ignored, as the caller retries."""
         try:
-            await self._core.locations.refresh(self.table)
+            await self._core.locations.refresh_shared(self.table, LOOKUP_TIMEOUT_MS)
         except Retryable:
             return
 

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nyala.client.read.read_spec import key_names
-from nyala.common.casting import check_types, exact_cast, family
 from nyala.common.errors import InvalidArgument, NotFound, SchemaMismatch
 from nyala.common.expressions.evaluation import columns_in, evaluate_value, result_type
 from nyala.common.expressions.parser import parse_value
 from nyala.common.expressions.tree import Expression
-from nyala.common.python_values import scalar_of, shown
 from nyala.common.schema import Column, Schema, arrow_schema
+from nyala.common.values.casting import check_types, exact_cast, family
+from nyala.common.values.python_values import scalar_of, shown
 
 
 @dataclass(frozen=True, slots=True)

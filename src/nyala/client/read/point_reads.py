@@ -35,8 +35,8 @@ from nyala.common.errors import (
     TooLarge,
     Unavailable,
 )
-from nyala.common.plain_rows import RowReader
-from nyala.common.python_values import list_of
+from nyala.common.values.plain_rows import RowReader
+from nyala.common.values.python_values import list_of
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import flight

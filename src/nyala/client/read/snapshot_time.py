@@ -122,7 +122,7 @@ class Times:
                 if not await attempts.pause():
                     raise
             with attempts.keeping(known):
-                await self._locations.refresh(table, max(1, attempts.left_ms()))
+                await self._locations.refresh_shared(table, max(1, attempts.left_ms()))
 
 
 def near(times: Collection[int]) -> bool:

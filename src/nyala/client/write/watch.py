@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from nyala.client.write.staging import StagingTarget
-from nyala.common.casting import Conversion, Requested, conversion_of
 from nyala.common.errors import InvalidArgument
+from nyala.common.values.casting import Conversion, Requested, conversion_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

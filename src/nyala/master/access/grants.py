@@ -13,7 +13,7 @@ from nyala.common.ids import TableId
 from nyala.master.access.tokens import ACCESS_LOCK
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import AccessChanges, CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogTable
+from nyala.master.catalog.records.tables import CatalogTable
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.security.principal import AccessRole, check_name
 from nyala.security.tables.grants import GRANTED_ROLES, TableRef, granted_role

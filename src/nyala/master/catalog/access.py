@@ -1,13 +1,13 @@
 """Access in the catalog: join tokens, accounts of users, revoked certificates, grants with their version."""
 
 from nyala.master.catalog.plan import AccessChanges, CatalogPlan
-from nyala.master.catalog.records import (
+from nyala.master.catalog.records.parsing import Item
+from nyala.master.catalog.records.rows import (
     KIND_GRANT,
     KIND_REVOCATION,
     KIND_TOKEN,
     KIND_USER,
     CatalogRow,
-    Item,
     authorities_row,
     grant_row,
     revocation_row,

@@ -18,18 +18,20 @@ from nyala.master.catalog import access
 from nyala.master.catalog.access import ACCESS_RECORDS, Access
 from nyala.master.catalog.decisions import Decisions, rows_of
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import (
+from nyala.master.catalog.records.parsing import parse
+from nyala.master.catalog.records.rows import (
     CatalogRow,
+    cluster_row,
+    server_row,
+    table_row,
+    tablet_row,
+)
+from nyala.master.catalog.records.tables import (
     CatalogTable,
     CatalogTablet,
     TableState,
     TabletState,
-    cluster_row,
     operation_key,
-    parse,
-    server_row,
-    table_row,
-    tablet_row,
 )
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb

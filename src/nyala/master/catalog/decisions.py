@@ -8,9 +8,9 @@ from heapq import heappop, heappush
 
 from nyala.common.errors import Corrupt
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import (
+from nyala.master.catalog.records.parsing import Item
+from nyala.master.catalog.records.rows import (
     CatalogRow,
-    Item,
     decision_row,
     key_row,
     marks_row,

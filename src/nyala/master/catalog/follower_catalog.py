@@ -16,7 +16,8 @@ from nyala.env.tasks import Lane
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import CatalogTable, CatalogTablet, parse
+from nyala.master.catalog.records.parsing import parse
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet
 from nyala.tablet.read.view import View
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from google.protobuf.message import DecodeError
 
 from nyala.common.errors import Corrupt
-from nyala.master.catalog.records import KIND_TABLE, CatalogRow
+from nyala.master.catalog.records.rows import KIND_TABLE, CatalogRow
 from nyala.wire.proto import catalog_pb2 as cat
 
 KIND_PART = "table_part"

@@ -7,7 +7,7 @@ from nyala.machines.kind import MachineKind
 from nyala.machines.tables import quota_of
 from nyala.master.catalog import past_columns
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState, TabletState
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet, TableState, TabletState
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 

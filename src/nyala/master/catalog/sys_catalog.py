@@ -21,7 +21,7 @@ from nyala.common.schema import Column, Schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.master.catalog import parts
-from nyala.master.catalog.records import KIND_KEY, CatalogRow
+from nyala.master.catalog.records.rows import KIND_KEY, CatalogRow
 from nyala.replica.status import ReplicaStatus
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo

@@ -10,14 +10,10 @@ from nyala.common.errors import AlreadyPresent
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition, partitions
 from nyala.master.catalog import past_columns, queries
-from nyala.master.catalog.actions import (
-    Action,
-    AlterTabletAction,
-    DeleteTabletAction,
-)
+from nyala.master.catalog.actions import Action, AlterTabletAction, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import (
+from nyala.master.catalog.records.tables import (
     CatalogTable,
     CatalogTablet,
     TableState,

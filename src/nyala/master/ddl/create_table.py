@@ -13,7 +13,7 @@ from nyala.env.env import Env
 from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import TableState, TabletState, operation_key
+from nyala.master.catalog.records.tables import TableState, TabletState, operation_key
 from nyala.master.ddl import kinds, table_spec
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.placement import Candidate, place

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.ddl import replace_tablet
 from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation

@@ -9,7 +9,7 @@ from nyala.common.ids import TableId
 from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogTable, TableState, TabletState, operation_key
+from nyala.master.catalog.records.tables import CatalogTable, TableState, TabletState, operation_key
 from nyala.master.ddl import kinds
 from nyala.master.ddl.alter_table import remember
 from nyala.master.ddl.operation import CatalogOperation

@@ -9,7 +9,7 @@ from nyala.common.hybrid_time import to_micros
 from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogTablet, TabletState
+from nyala.master.catalog.records.tables import CatalogTablet, TabletState
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.table_spec import history_of
 from nyala.master.tservers import TServers

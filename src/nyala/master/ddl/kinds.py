@@ -14,7 +14,7 @@ from nyala.common.partition import TabletPartition
 from nyala.machines import registry
 from nyala.machines.journals import LIMIT_OPTION, limit_bytes
 from nyala.machines.kind import MachineKind
-from nyala.master.catalog.records import CatalogTable
+from nyala.master.catalog.records.tables import CatalogTable
 from nyala.master.ddl import table_spec
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -20,7 +20,7 @@ from nyala.master.catalog.actions import Action
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogRow
+from nyala.master.catalog.records.rows import CatalogRow
 
 
 class CatalogWriter(Protocol):

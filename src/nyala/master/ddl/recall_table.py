@@ -4,7 +4,7 @@ from nyala.common.errors import NotFound
 from nyala.common.ids import TableId
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogTable, operation_key
+from nyala.master.catalog.records.tables import CatalogTable, operation_key
 from nyala.master.ddl import kinds, table_spec
 from nyala.master.ddl.alter_table import changed, check_free, follow
 from nyala.master.ddl.operation import CatalogOperation

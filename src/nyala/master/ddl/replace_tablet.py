@@ -12,7 +12,7 @@ from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogTable, CatalogTablet, TabletState
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet, TabletState
 from nyala.master.ddl import create_table, dropped_ranges, kinds
 from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation

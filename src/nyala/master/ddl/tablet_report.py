@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import CatalogTablet, TabletState
+from nyala.master.catalog.records.tables import CatalogTablet, TabletState
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.tservers import GONE
 from nyala.wire.proto import catalog_pb2 as cat

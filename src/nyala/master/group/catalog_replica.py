@@ -11,7 +11,8 @@ from nyala.env.server_clock import ServerClock
 from nyala.env.tasks import Lane
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.follower_catalog import FollowerCatalog
-from nyala.master.catalog.records import CLUSTER_ROW, KIND_CLUSTER, parse
+from nyala.master.catalog.records.parsing import parse
+from nyala.master.catalog.records.rows import CLUSTER_ROW, KIND_CLUSTER
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.config import MasterConfig
 from nyala.raft.membership import Configuration

@@ -16,10 +16,10 @@ from nyala.master.catalog.actions import (
 )
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.group_state import Add, Modify
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.orders import reconcile
 from nyala.master.tservers import WITNESS, TServers
-from nyala.raft.changes import ChangeKind
+from nyala.raft.reconfiguration.changes import ChangeKind
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -15,7 +15,7 @@ from nyala.master.catalog.actions import (
     DeleteTabletAction,
 )
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet, TableState
 from nyala.master.tservers import TServer
 from nyala.wire.proto import nyala_pb2 as pb
 

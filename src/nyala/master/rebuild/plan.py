@@ -13,7 +13,7 @@ from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.ids import ServerUuid
 from nyala.env.clock import random_id
 from nyala.master.catalog.plan import AccessChanges, CatalogPlan
-from nyala.master.catalog.records import TableState, TabletState
+from nyala.master.catalog.records.tables import TableState, TabletState
 from nyala.master.ddl import create_table, kinds, table_spec
 from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.placement import Candidate, place

@@ -19,7 +19,7 @@ from nyala.env.files import Files
 from nyala.env.tasks import Lane
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogRow
+from nyala.master.catalog.records.rows import CatalogRow
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.rebuild.plan import RebuildPlan
 from nyala.offline import rewrite_config

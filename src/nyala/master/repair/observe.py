@@ -7,7 +7,7 @@ from random import Random
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.group_state import GroupState, ReplicaHealth, ReplicaState
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.ddl.placement import Candidate, place_one
 from nyala.master.ddl.table_spec import WITNESS_FIRST
 from nyala.master.repair.ordered_copies import OrderedCopies

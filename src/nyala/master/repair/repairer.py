@@ -27,7 +27,7 @@ from nyala.master.catalog.group_state import (
     Remove,
     TargetServers,
 )
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.repair.next_steps import next_steps
 from nyala.master.repair.observe import RepairView, group_state
 from nyala.master.repair.ordered_copies import OrderedCopies

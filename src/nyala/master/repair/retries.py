@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from nyala.common.ids import OpId, ServerUuid
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 
 MAX_DOUBLINGS = 3
 """Maximum number of times that the wait is doubled."""

@@ -9,7 +9,7 @@ from itertools import islice
 from nyala.common import addresses
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.tservers import SERVERS_KEPT, TServer
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nyala.common.ids import ServerUuid
 from nyala.common.options import Options
 from nyala.master.catalog.group_state import GroupState
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.repair.observe import RepairView
 from nyala.master.repair.retries import Retries
 from nyala.master.repair.standby_plan import StandbyLoad, StandbyPlan

@@ -11,7 +11,7 @@ from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.env.rpc import Handlers
 from nyala.machines import registry
 from nyala.master.catalog import queries
-from nyala.master.catalog.records import CatalogTable
+from nyala.master.catalog.records.tables import CatalogTable
 from nyala.master.ddl import kinds
 from nyala.master.services.tables import MasterContext
 from nyala.wire import convert, flight, methods

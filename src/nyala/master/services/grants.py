@@ -7,7 +7,7 @@ from nyala.common.ids import TableId, TabletId
 from nyala.env.rpc import Handlers
 from nyala.master.access import grants
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogTable
+from nyala.master.catalog.records.tables import CatalogTable
 from nyala.master.services.access import revocations_since
 from nyala.master.services.authorities import AuthoritiesService
 from nyala.master.services.tables import MasterContext

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.machines.tables import quota_of
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogTable, CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet
 from nyala.master.leader import Term
 from nyala.master.services.operations import listing
 from nyala.master.services.operations.waits import LeaderView

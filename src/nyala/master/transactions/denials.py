@@ -7,7 +7,8 @@ a coordinator that was replaced without its knowledge could deny what its succes
 from collections.abc import Iterable
 from typing import Protocol
 
-from nyala.master.catalog.records import KIND_KEY, CatalogRow, parse_key
+from nyala.master.catalog.records.parsing import parse_key
+from nyala.master.catalog.records.rows import KIND_KEY, CatalogRow
 from nyala.master.ddl.operation import LeaderMemory
 from nyala.master.transactions import keys
 from nyala.master.transactions.attempts import TransactionAttempts

@@ -13,7 +13,7 @@ from nyala.env.env import Env
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.detached import detached
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.catalog.records import parse_key
+from nyala.master.catalog.records.parsing import parse_key
 from nyala.master.ddl import operation
 from nyala.master.ddl.operation import CatalogOperation, LeaderMemory
 from nyala.master.transactions.attempts import TransactionAttempts

@@ -19,7 +19,7 @@ from nyala.env.monotonic import monotonic_us
 from nyala.operate.doctor.collect import collect as doctor_facts
 from nyala.operate.doctor.facts import Declared
 from nyala.operate.doctor.plan import make_plan
-from nyala.operate.ksck import check
+from nyala.operate.ksck.check import check
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 

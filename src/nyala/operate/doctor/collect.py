@@ -10,7 +10,7 @@ from nyala.common.errors import NotFound, NyalaError, TimedOut, Unavailable
 from nyala.common.ids import SYS_CATALOG
 from nyala.machines import registry
 from nyala.operate.doctor.facts import ClusterFacts, MasterFacts, TabletFacts, TServerFacts
-from nyala.operate.ksck import is_retired
+from nyala.operate.ksck.servers import is_retired
 from nyala.operate.master_group import MasterDirectory
 from nyala.operate.survivors import (
     ServerEndpoint,

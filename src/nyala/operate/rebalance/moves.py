@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from nyala.client.core import ClientCore
 from nyala.common.errors import InvalidArgument, NotFound, NyalaError, Unavailable
-from nyala.operate.ksck import ClusterHealth, check_tservers, tablet_problems
+from nyala.operate.ksck.health import ClusterHealth
+from nyala.operate.ksck.servers import check_tservers
+from nyala.operate.ksck.tablets import tablet_problems
 from nyala.operate.membership import Membership
 from nyala.operate.rebalance.plan import Move, PlacedTablet, Placement, plan, plan_leaders
 from nyala.wire import methods

@@ -17,7 +17,7 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.member.client_sessions import ClientSessions
 from nyala.replica.state_machine import AnyFlushPoint, StateMachine
 from nyala.wal.log import Wal
-from nyala.wal.recovered import RecoveredGroup
+from nyala.wal.recovery.recovered import RecoveredGroup
 
 READ_BYTES = 8 << 20
 """Bytes of the log that are read at a time."""

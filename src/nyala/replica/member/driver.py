@@ -18,7 +18,7 @@ from nyala.raft.messages import DurablePoint, Entry
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import NOTHING, Outgoing, ReadRequest, Ready
 from nyala.replica.context import ReplicaContext
-from nyala.wal.segment_allocator import FULL
+from nyala.wal.segments.allocator import FULL
 
 log = logging.getLogger(__name__)
 

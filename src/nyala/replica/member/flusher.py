@@ -19,7 +19,7 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.member.applier import Applier
 from nyala.replica.memory import MemoryPart
 from nyala.replica.status import MaintenanceStats
-from nyala.wal.segment_allocator import FULL
+from nyala.wal.segments.allocator import FULL
 
 log = logging.getLogger(__name__)
 

@@ -38,6 +38,10 @@ class ReplicaMember:
         group: group of the replica.
         opened: from bootstrap.
         fail: makes this replica FAILED.
+
+    Attributes:
+        context: as given.
+        group: as given.
     """
 
     def __init__(
@@ -79,8 +83,8 @@ class ReplicaMember:
             self._complete_reads,
         )
         self._listeners: dict[Callable[[], None], None] = {}
-        self._context = context
-        self._group = group
+        self.context = context
+        self.group = group
         self._fail = fail
         self._closed = False
         self._task = context.env.tasks.spawn(self._apply(), f"apply {group}")
@@ -96,7 +100,7 @@ class ReplicaMember:
         entries and reports this to its leader, which waits. It still votes and answers heartbeats.
         """
         if isinstance(message, AppendEntries):
-            context = self._context
+            context = self.context
             backlogged = self.applier.backlog_bytes > context.options.write_queue_bytes
             self.node.set_out_of_memory(backlogged or context.memory.full)
         self.node.step(message, hlc)
@@ -107,8 +111,8 @@ class ReplicaMember:
         """Process a tick; `absent` as in `RaftNode.tick`."""
         self.applier.resume()
         self.closed_time.tick()
-        self._context.offsets.transfer_leadership(self.node)
-        self._context.log_disk.transfer_leadership(self._group, self.node)
+        self.context.offsets.transfer_leadership(self.node)
+        self.context.log_disk.transfer_leadership(self.group, self.node)
         self.requests.tick()
         self.transactions.tick()
         self.node.tick(hlc, absent)
@@ -138,7 +142,7 @@ class ReplicaMember:
             self.requests.on_leadership_lost()
             self._progressed()
         if change.elected:
-            self._context.counters.elected.inc()
+            self.context.counters.elected.inc()
         return changed or change.changed
 
     def unsafe_change_config(self, keep: Sequence[ServerUuid], term: int) -> Configuration:
@@ -149,7 +153,7 @@ class ReplicaMember:
         self.node.unsafe_change_config(
             keep, self.admission.clock.next_stamp(self.node.last_stamp), term
         )
-        self._context.schedule(self._group)
+        self.context.schedule(self.group)
         return self.node.config
 
     def anchor(self) -> bool:
@@ -186,17 +190,17 @@ class ReplicaMember:
         self.transactions.applied(entries[-1].id.index, self.applier.prepared)
         self.node.applied(entries[-1].id.index)
         if self.node.view.reads_from_disk:
-            self._context.schedule(self._group)  # the next entries are to be read
+            self.context.schedule(self.group)  # the next entries are to be read
         if self.node.is_leader and not self.leadership_watch.accepting:
             # The first entry of its term may be among them: it accepts writes from then on.
-            self._context.schedule(self._group)
+            self.context.schedule(self.group)
         self._complete_reads()
         self._progressed()
-        counters = self._context.counters
+        counters = self.context.counters
         counters.applied.inc(len(entries))
         counters.groups.inc()
         self.flusher.applied(entries)
-        if self._context.memory.under_pressure:
+        if self.context.memory.under_pressure:
             self.node.shrink(0)
         self._count()
 
@@ -205,17 +209,17 @@ class ReplicaMember:
             listener()
 
     def _may_apply(self) -> bool:
-        return self._context.memory.may_apply(leads=self.node.is_leader)
+        return self.context.memory.may_apply(leads=self.node.is_leader)
 
     def _count(self) -> None:
         """Account for this group's entries and sessions in the memory tracker."""
-        memory = self._context.memory
-        memory.set_size(MemoryPart.ENTRIES, self._group, self.node.view.log_bytes)
-        memory.set_size(MemoryPart.SESSIONS, self._group, self.applier.sessions.memory_bytes)
+        memory = self.context.memory
+        memory.set_size(MemoryPart.ENTRIES, self.group, self.node.view.log_bytes)
+        memory.set_size(MemoryPart.SESSIONS, self.group, self.applier.sessions.memory_bytes)
 
     def shrink(self) -> None:
         """Free cached entries beyond the memory limit; followers that need them get them from the log."""
-        node, excess = self.node, self._context.memory.excess_bytes
+        node, excess = self.node, self.context.memory.excess_bytes
         node.shrink(max(0, node.view.log_bytes - excess))
         self._count()
 
@@ -238,5 +242,5 @@ class ReplicaMember:
         """Close the state machine after `end`, once the work in lanes has finished."""
         await self.flusher.close()
         await asyncio.gather(self._task, return_exceptions=True)
-        await self._context.env.tasks.run(Lane.APPLY, self.applier.machine.close)
-        self._context.memory.forget(self._group)
+        await self.context.env.tasks.run(Lane.APPLY, self.applier.machine.close)
+        self.context.memory.forget(self.group)

@@ -7,18 +7,13 @@ the outcome, `OutcomeUnknown`, or `NotLeader` with the leader if it is known.
 import asyncio
 from collections.abc import Sequence
 
-from nyala.common.errors import (
-    InvalidArgument,
-    NotLeader,
-    NyalaError,
-    OutcomeUnknown,
-)
+from nyala.common.errors import InvalidArgument, NotLeader, NyalaError, OutcomeUnknown
 from nyala.common.ids import OpId, TabletId
 from nyala.env.server_clock import duration
-from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
+from nyala.raft.reconfiguration.changes import Change
 from nyala.replica.context import ReplicaContext
 from nyala.replica.member import pending_writes, session_header
 from nyala.replica.member.admission import RequestAdmission, full_disk

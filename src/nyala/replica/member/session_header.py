@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import google_crc32c
 
-from nyala.common.errors import Corrupt, InvalidArgument, newer_version
+from nyala.common.errors import Corrupt, InvalidArgument, newer_or_damaged
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 
 VERSION = 4
@@ -126,14 +126,14 @@ def unwrap(wrapped: bytes) -> tuple[Header, bytes]:
     """Return header and payload of a replicated operation.
 
     Raises:
-        BadVersion: a newer leader wrote it. Corrupt: it is too short for an operation.
+        BadVersion: a newer leader wrote it, or it is damaged. Corrupt: it is too short for an operation.
     """
     size = _SIZES.get(wrapped[0], OLD_HEADER_BYTES) if wrapped else OLD_HEADER_BYTES
     if len(wrapped) < size:
         raise Corrupt(f"an operation of {len(wrapped)} bytes is too short for its header")
     version, client_id, sequence, first, ttl_s, crc = _HEADER.unpack_from(wrapped)
     if version not in _SIZES:
-        raise newer_version("the header of a replicated operation", version, VERSION)
+        raise newer_or_damaged("the header of a replicated operation", version, VERSION)
     since = None if version == 1 else _SINCE.unpack_from(wrapped, OLD_HEADER_BYTES)[0]
     table = _TABLE.unpack_from(wrapped, _SIZES[2])[0] if version >= 3 else 0
     owner = _OWNER.unpack_from(wrapped, _SIZES[3])[0] if version == VERSION else NO_OWNER

@@ -1,7 +1,7 @@
 """The quiesced groups of a process, the events that wake them, and the ticks of the other groups.
 
-It connects the Raft nodes, which quiesce and wake (`raft/quiescence.py`), with the failure detector of the
-servers that they rely on (`failure_detector.py`). On the loop only.
+It connects the Raft nodes, which quiesce and wake (`raft/roles/quiescence.py`), with the failure detector of
+the servers that they rely on (`failure_detector.py`). On the loop only.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -4,7 +4,7 @@ A tick is due every `raft_tick_ms`. While something is due at the next tick, the
 it sleeps until something is due. It counts the ticks that pass meanwhile later, but before it processes the
 next message or request: timeouts begin at the tick at which it came. A process that was stopped counts no
 more ticks than it had planned to sleep. After any moment the first tick may be counted at once; each further
-one follows after an interval, so that a promise in ticks (`raft/reads.py`) lasts. On the loop only.
+one follows after an interval, so that a promise in ticks (`raft/roles/reads.py`) lasts. On the loop only.
 """
 
 import asyncio

@@ -15,10 +15,10 @@ import pyarrow.csv as pcsv
 import pyarrow.json as pjson
 import pyarrow.parquet as pq
 
-from nyala.common.casting import check_types
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import check_column_name
 from nyala.common.types import plain_type, type_name
+from nyala.common.values.casting import check_types
 from nyala.spark.jobs.text_lines import (
     ARROW_BYTES,
     LINE_BYTES,

@@ -11,7 +11,7 @@ from typing import Any
 
 from nyala.client.journal.journal import Journal
 from nyala.common.errors import InvalidArgument
-from nyala.recipes.operations import Operation
+from nyala.recipes.operations.operation import Operation
 from nyala.recipes.records import operation_record
 
 RUN = "run"

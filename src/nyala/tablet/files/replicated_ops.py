@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.errors import BadChecksum, Corrupt, newer_version
+from nyala.common.errors import BadChecksum, Corrupt, newer_or_damaged
 from nyala.common.ids import ColumnId
 from nyala.common.schema import Schema
 from nyala.tablet.files import stored_schema
@@ -129,7 +129,7 @@ def decode(payload: bytes) -> WriteOp:
     """Return the operation of a payload; the inverse of `encode`.
 
     Raises:
-        BadVersion: written by a newer build.
+        BadVersion: written by a newer build, or damaged.
         Corrupt: not such a payload.
     """
     if len(payload) < _HEAD.size:
@@ -144,7 +144,7 @@ def _decode_head(head: bytes) -> tuple[RowOp, int, tuple[ColumnId, ...], bool]:
     """Decode the header before a batch; cached, because most writes have the same one."""
     version, code, flags, schema_version, count = _HEAD.unpack_from(head)
     if version != VERSION:
-        raise newer_version("a write operation", version, VERSION)
+        raise newer_or_damaged("a write operation", version, VERSION)
     if code not in RowOp.__members__.values() or flags > 1 or count > MAX_OP_COLUMNS:
         raise Corrupt(f"write operation with op {code}, flags {flags} and {count} columns")
     if len(head) < _HEAD.size + 4 * count:
@@ -231,7 +231,7 @@ def decode_schema(payload: bytes) -> SchemaOp:
     """Return the operation of a payload; the inverse of `encode_schema`.
 
     Raises:
-        BadVersion: written by a newer build.
+        BadVersion: written by a newer build, or damaged.
         Corrupt: not such a payload, or damaged.
     """
     if len(payload) < _SCHEMA_HEAD.size or payload[1:4] != bytes((_SCHEMA_KIND, 0, 0)):
@@ -239,7 +239,7 @@ def decode_schema(payload: bytes) -> SchemaOp:
     version, _, crc = _SCHEMA_HEAD.unpack_from(payload)
     body = payload[_SCHEMA_HEAD.size :]
     if version != VERSION:
-        raise newer_version("a schema operation", version, VERSION)
+        raise newer_or_damaged("a schema operation", version, VERSION)
     if google_crc32c.value(body) != crc:
         raise BadChecksum(f"a schema operation of {len(payload)} bytes is damaged")
     try:
@@ -295,7 +295,7 @@ def decode_result(data: bytes) -> tuple[int, list[RowError]]:
     try:
         version, rows, count, kinds = _RESULT.unpack_from(data)
         if version != VERSION:
-            raise newer_version("a write result", version, VERSION)
+            raise newer_or_damaged("a write result", version, VERSION)
         failed = np.frombuffer(data, "<u4", count, _RESULT.size).tolist()
         numbers = np.frombuffer(data, "<u4", count, _RESULT.size + 4 * count).tolist()
         at = _RESULT.size + 8 * count

@@ -14,7 +14,7 @@ from typing import Annotated
 import google_crc32c
 import msgspec
 
-from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgument, newer_version
+from nyala.common.errors import BadChecksum, Corrupt, InvalidArgument, newer_or_damaged
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
 from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.tablet.files import replicated_ops
@@ -220,7 +220,7 @@ def decode(payload: bytes) -> TransactionOp:
     """Return the operation of a payload; the inverse of `encode`.
 
     Raises:
-        BadVersion: written by a newer build.
+        BadVersion: written by a newer build, or damaged.
         Corrupt: not such a payload, or damaged.
     """
     if len(payload) < _HEAD.size or payload[2:4] != b"\0\0":
@@ -228,11 +228,9 @@ def decode(payload: bytes) -> TransactionOp:
     version, number, crc = _HEAD.unpack_from(payload)
     kind = _KINDS.get(number)
     if version != VERSION or kind is None:
-        raise BadVersion(
-            f"operation {number} of version {version}, and this build knows version {VERSION} with "
-            f"{min(_KINDS)} to {max(_KINDS)}: a newer build wrote it. It is not damaged: start this server "
-            "with that build, or a newer one"
-        )
+        known = f"{min(_KINDS)} to {max(_KINDS)}"
+        what = f"operation {number} of a transaction, of which this build knows {known},"
+        raise newer_or_damaged(what, version, VERSION)
     body = payload[_HEAD.size :]
     if google_crc32c.value(body) != crc:
         raise BadChecksum(f"an operation of a transaction, {len(payload)} bytes, is damaged")
@@ -262,12 +260,14 @@ def decode_result(data: bytes) -> TransactionResult:
     """Return the result of its bytes; the inverse of `encode_result`.
 
     Raises:
-        Corrupt: not such a result.
+        Corrupt: not such a result. BadVersion: written by a newer build, or damaged.
     """
     if len(data) < _RESULT.size:
         raise Corrupt(f"{len(data)} bytes are no result of a transaction's operation")
     version, outcome, time = _RESULT.unpack_from(data)
     if version != VERSION or outcome not in TransactionOutcome.__members__.values():
-        raise newer_version(f"the result {outcome} of a transaction", version, VERSION)
+        known = f"up to {max(TransactionOutcome)}"
+        what = f"result {outcome} of a transaction, of which this build knows {known},"
+        raise newer_or_damaged(what, version, VERSION)
     errors = replicated_ops.decode_result(data[_RESULT.size :])[1]
     return TransactionResult(TransactionOutcome(outcome), time, tuple(errors))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from nyala.common.hashing import hash_bytes, hash_one
-from nyala.common.plain_rows import plain_value
 from nyala.common.schema import Column
+from nyala.common.values.plain_rows import plain_value
 from nyala.tablet.rows.rowset import HashKeys, RowSetView
 
 _LOW = 0xFFFFFFFF

@@ -38,14 +38,8 @@ from nyala.tablet.files.transaction_ops import (
 from nyala.tablet.write.apply import CheckedWrite, apply_writes, check_staged
 from nyala.tablet.write.apply_conditions import condition_errors, delete_matching
 from nyala.tablet.write.built_rows import BuiltRows, add, build, chosen
-from nyala.tablet.write.stages import (
-    MAX_BATCHES,
-    MAX_DROPPED,
-    MAX_STAGES,
-    Prepared,
-    Stage,
-    StagedBatch,
-)
+from nyala.tablet.write.stage import Prepared, Stage, StagedBatch
+from nyala.tablet.write.stages import MAX_BATCHES, MAX_DROPPED, MAX_STAGES
 from nyala.tablet.write.store import Store
 
 FIRST_BYTES = 32 << 10

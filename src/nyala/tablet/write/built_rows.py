@@ -14,7 +14,8 @@ import numpy as np
 
 from nyala.tablet.files.stored_stages import StoredStages
 from nyala.tablet.write.apply import CheckedWrite, take_effect
-from nyala.tablet.write.stages import PartRows, Stages
+from nyala.tablet.write.stage import PartRows
+from nyala.tablet.write.stages import Stages
 from nyala.tablet.write.store import RowSet, Store, end_versions
 
 LEAST_BATCH_ROWS = 256

@@ -5,20 +5,13 @@ checks batches and applies them. What operations can add is bounded by the const
 the format.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Mapping
 
 from nyala.common.errors import BadChecksum
 from nyala.common.ids import PreparedTransaction
-from nyala.tablet.files.stored_stages import (
-    StageFiles,
-    StoredBatch,
-    StoredPrepare,
-    StoredStage,
-    StoredStages,
-)
-from nyala.tablet.files.transaction_ops import PartCount, crc_of_batch, crc_of_part
+from nyala.tablet.files.stored_stages import StageFiles, StoredStages
+from nyala.tablet.files.transaction_ops import crc_of_batch
+from nyala.tablet.write.stage import Stage, StagedBatch, StageSummary, loaded_stage, stored_stage
 
 MAX_STAGES = 10_000
 """Maximum number of staged transactions of a tablet."""
@@ -28,122 +21,6 @@ MAX_DROPPED = 100_000
 """Maximum number of transactions that a tablet remembers as dropped, of which it had no stage."""
 OVERHEAD_BYTES = 256
 """Memory of a stage or a batch besides the batch's bytes, about."""
-
-AttemptNumber = tuple[int, int, int]
-NO_ATTEMPT: AttemptNumber = (0, 0, 0)
-
-
-@dataclass(slots=True, eq=False)
-class StagedBatch:
-    """One staged batch.
-
-    Attributes:
-        size_bytes: its length.
-        crc: CRC32C of it.
-        checked: version of the schema that it was checked against.
-        payload: its bytes; None: they are in a file.
-        place: file, and section in it, once a manifest names them.
-    """
-
-    size_bytes: int
-    crc: int
-    checked: int
-    payload: bytes | None
-    place: tuple[int, int] = (0, 0)
-
-    def read(self, files: StageFiles) -> bytes:
-        """Return its bytes."""
-        return files.read(*self.place) if self.payload is None else self.payload
-
-
-class PartRows(Protocol):
-    """Rows that were built from consecutive batches of a part: a `BuiltRows`.
-
-    Attributes:
-        first: number of the first batch.
-        batches: how many batches they are.
-        flushed: a flush was made since they were begun.
-    """
-
-    first: int
-    batches: int
-    flushed: bool
-
-    @property
-    def memory_bytes(self) -> int:
-        """Approximate memory."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Prepared:
-    """A prepared stage: its prepare time, its attempt, and the parts that count, in order."""
-
-    at: int
-    attempt: AttemptNumber
-    parts: tuple[str, ...]
-
-
-@dataclass(slots=True, eq=False)
-class Stage:
-    """Staged batches of one transaction.
-
-    Attributes:
-        kept: stamp of its last STAGE or KEEP.
-        attempt: highest attempt so far.
-        parts: batches of each part, by number.
-        prepared: None: it is not prepared.
-        built: rows of each part that are built already (`built_rows.py`), in the order of their batches.
-        count: number of batches.
-        size_bytes: length of all of them. Any lane.
-    """
-
-    kept: int
-    attempt: AttemptNumber = NO_ATTEMPT
-    parts: dict[str, dict[int, StagedBatch]] = field(default_factory=dict)
-    prepared: Prepared | None = None
-    built: dict[str, list[PartRows]] = field(default_factory=dict)
-    count: int = 0
-    size_bytes: int = 0
-
-    def batches(self, parts: tuple[str, ...]) -> list[StagedBatch]:
-        """Return the batches of some parts, in the order in which they take effect."""
-        return [batch for part in parts for _, batch in sorted(self.parts[part].items())]
-
-    @property
-    def all_batches(self) -> list[StagedBatch]:
-        """Batches of every part."""
-        return [batch for part in self.parts.values() for batch in part.values()]
-
-    def has(self, counts: tuple[PartCount, ...]) -> bool:
-        """Return whether the parts named are whole, and named once."""
-        if len({c.part for c in counts}) < len(counts):
-            return False
-        return all(
-            c.part in self.parts
-            and len(self.parts[c.part]) == c.batches
-            and crc_of_part([b.crc for _, b in sorted(self.parts[c.part].items())]) == c.crc
-            for c in counts
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class StageSummary:
-    """A stage without its batches.
-
-    Attributes:
-        transaction: its id.
-        kept: stamp of its last STAGE or KEEP.
-        size_bytes: length of its batches.
-        batches: number of them.
-        prepared: prepare time; 0: it is not prepared.
-    """
-
-    transaction: bytes
-    kept: int
-    size_bytes: int
-    batches: int
-    prepared: int
 
 
 class Stages:
@@ -167,7 +44,7 @@ class Stages:
     """
 
     def __init__(self, stored: StoredStages, flush_stamp: int) -> None:
-        self.stages = {s.transaction: _load(s) for s in stored.stages}
+        self.stages = {s.transaction: loaded_stage(s) for s in stored.stages}
         self.ended = dict(stored.ended)
         self.dropped = dict(stored.dropped)
         self.settled = stored.settled
@@ -366,45 +243,10 @@ class Stages:
         def place(batch: StagedBatch) -> tuple[int, int]:
             return (file, sections[id(batch)]) if id(batch) in sections else batch.place
 
-        stages = [_store(t, s, place) for t, s in self.stages.items()]
+        stages = [stored_stage(t, s, place) for t, s in self.stages.items()]
         found = StoredStages(
             stages, list(self.ended.items()), list(self.dropped.items()), self.settled
         )
         if self.earliest is None:
             return found
         return StoredStages(stages, found.ended, found.dropped, self.settled, self.written)
-
-
-def _store(
-    transaction: bytes, stage: Stage, place: Callable[[StagedBatch], tuple[int, int]]
-) -> StoredStage:
-    parts = [
-        (
-            part,
-            [
-                StoredBatch(number, *place(b), b.size_bytes, b.crc, b.checked)
-                for number, b in batches.items()
-            ],
-        )
-        for part, batches in stage.parts.items()
-    ]
-    held = stage.prepared
-    prepared = None if held is None else StoredPrepare(held.at, held.attempt, list(held.parts))
-    return StoredStage(transaction, stage.kept, stage.attempt, parts, prepared)
-
-
-def _load(stored: StoredStage) -> Stage:
-    parts = {
-        part: {
-            b.number: StagedBatch(b.size_bytes, b.crc, b.checked, None, (b.file, b.section))
-            for b in batches
-        }
-        for part, batches in stored.parts
-    }
-    held = stored.prepared
-    prepared = None if held is None else Prepared(held.at, held.attempt, tuple(held.parts))
-    batches = [b for found in parts.values() for b in found.values()]
-    size_bytes = sum(b.size_bytes for b in batches)
-    return Stage(
-        stored.kept, stored.attempt, parts, prepared, count=len(batches), size_bytes=size_bytes
-    )

@@ -113,7 +113,7 @@ class GetAnswer(_message.Message):
     at: _builtins.int
     """hybrid time of the read"""
     rows: _builtins.bytes
-    """for each key its row, or nil; common/plain_rows.py"""
+    """for each key its row, or nil; common/values/plain_rows.py"""
     @_builtins.property
     def error(self) -> _nyala_pb2.Error:
         """set: no key of this part was read"""

@@ -13,16 +13,10 @@ from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
 from nyala.env.clock import SystemClock
-from nyala.operate.ksck import (
-    BEHIND,
-    ClusterHealth,
-    check_masters,
-    check_tservers,
-    quota_rows,
-    replica_rows,
-    tablet_problems,
-    version_problems,
-)
+from nyala.operate.ksck.check import quota_rows, version_problems
+from nyala.operate.ksck.health import ClusterHealth
+from nyala.operate.ksck.servers import check_masters, check_tservers
+from nyala.operate.ksck.tablets import BEHIND, replica_rows, tablet_problems
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.rpc_metrics import RpcMetrics

@@ -8,7 +8,7 @@ import pytest
 
 from nyala.common.errors import HistoryGone, NotLeader, NyalaError, Unavailable
 from nyala.machines import registry
-from nyala.operate.ksck_checksum import SCHEMA_TRIES, Sum, as_dicts, compare
+from nyala.operate.ksck.checksum import SCHEMA_TRIES, Sum, as_dicts, compare
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2

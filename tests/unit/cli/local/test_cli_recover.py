@@ -12,7 +12,7 @@ from nyala.common.ids import OpId
 from nyala.env.files import SystemFiles
 from nyala.offline import inspection
 from nyala.raft.messages import HardState
-from nyala.raft.unsafe_recovery import TERM_GAP
+from nyala.raft.reconfiguration.unsafe_recovery import TERM_GAP
 from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblocks
 from nyala.replica.witness import Witness

@@ -11,7 +11,7 @@ from nyala.env.env import Env, system_env
 from nyala.operate.survivors import ServerEndpoint, Survivor, has_majority, known_lost, of_tablets
 from nyala.operate.unsafe_config import UnsafeConfigPlan, plan
 from nyala.raft.membership import Configuration, Member
-from nyala.raft.unsafe_recovery import TERM_GAP
+from nyala.raft.reconfiguration.unsafe_recovery import TERM_GAP
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -15,7 +15,7 @@ from nyala.env.tasks import LoopTasks
 from nyala.raft.membership import Configuration, Member
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.dump import dump_log
-from nyala.wal.format import RECORD_HEADER_BYTES
+from nyala.wal.segments.format import RECORD_HEADER_BYTES
 from tests.unit.wal.support.wal_harness import UUID, A, B, durable, entry, open_wal, vote
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "wal"
@@ -261,8 +261,8 @@ def test_moved_entries_are_marked():
 
 
 def test_newer_format_and_invalid_group_exit_with_status_2(tmp_path, monkeypatch):
-    monkeypatch.setattr("nyala.wal.format.READABLE", (0,))
-    monkeypatch.setattr("nyala.wal.format.VERSION", 0)
+    monkeypatch.setattr("nyala.wal.segments.format.READABLE", (0,))
+    monkeypatch.setattr("nyala.wal.segments.format.VERSION", 0)
     status, text = dump(GOLDEN / "v1-open.wal")
     assert status == 2
     assert "has format version 1, and this build" in text

@@ -14,7 +14,7 @@ from nyala.offline import inspection
 from nyala.raft.membership import Configuration
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.dump import dump_log
-from nyala.wal.extent import FILE_NAME
+from nyala.wal.segments.extent import FILE_NAME
 from tests.unit.cli.support.verbs import nyala
 from tests.unit.wal.support.wal_harness import UUID, A, durable, entry, open_wal, vote
 

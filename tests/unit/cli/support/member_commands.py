@@ -7,7 +7,7 @@ import msgspec
 
 from nyala.client.core import ClientCore
 from nyala.client.journal.core import JournalCore
-from nyala.operate import ksck_checksum
+from nyala.operate.ksck import checksum
 from nyala.operate.membership import Membership
 from nyala.wire import methods
 from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
@@ -132,7 +132,7 @@ class Scenario(Group):
         """Wait until all replicas have the same rows, and the masters list the members."""
 
         async def compared():
-            return await ksck_checksum.compare(self.core, 20_000)
+            return await checksum.compare(self.core, 20_000)
 
         members = {self.uuid(p) for p in self.cluster.tservers if p.name in self.kinds()}
 

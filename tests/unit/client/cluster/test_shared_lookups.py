@@ -1,13 +1,24 @@
 """Look-ups at the masters that concurrent callers share. In virtual time."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from nyala.client.cluster.shared_lookups import SHARED_US, SharedLookups
+from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.core import ClientCore
+from nyala.client.feed.change_wait import wait_for_changes
+from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import NyalaError, TimedOut, Unavailable
+from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
+from tests.unit.client.support.holds import Scenario, scenario
 
 TABLE = pb.TabletLocationsRequest(table_id="t")
 
@@ -114,3 +125,52 @@ def test_tables_that_are_not_asked_for_any_more_take_no_memory():
         assert len(masters.shared) <= SHARED_US // 10_000 + 1
 
     run(work)
+
+
+@asynccontextmanager
+async def counted(core: ClientCore) -> AsyncIterator[list[int]]:
+    """Yield the times, in virtual microseconds, at which the locations of tablets are asked for."""
+    asked: list[int] = []
+    look_up = core.masters.look_up
+
+    async def count(method: object, request: object, **how: Any) -> Any:
+        if method is methods.TABLET_LOCATIONS:
+            asked.append(core.env.clock.monotonic_us())
+        return await look_up(method, request, **how)
+
+    with mock.patch.object(core.masters, "look_up", count):
+        yield asked
+
+
+USERS: dict[str, Callable[[ClientCore, OpenTable], Awaitable[object]]] = {
+    "holds": lambda core, table: core.hold(table, None, 60_000),
+    "times of snapshots": lambda core, table: core.reader.time_for(table, ReadSpec(), 1_000),
+    "waits of feeds": lambda core, table: wait_for_changes(
+        core.env, core.locations, table, 1 << 62, 1_000
+    ),
+    "reads of a table opened long ago": lambda core, table: core.locations.refresh_old(table),
+}
+
+
+@pytest.mark.parametrize("users", USERS)
+@pytest.mark.parametrize("servers", ["up", "down"])
+def test_concurrent_users_of_locations_share_look_ups(users, servers):
+    @scenario
+    async def shared(s: Scenario) -> None:
+        if servers == "down":
+            for process in s.cluster.tservers:
+                process.kill()
+        s.table.until_us = 1
+
+        async def work() -> None:
+            async with counted(s.core) as asked:
+                await asyncio.gather(
+                    *(USERS[users](s.core, s.table) for _ in range(8)), return_exceptions=True
+                )
+            assert asked or (users, servers) == ("waits of feeds", "up")
+            pauses = [later - earlier for earlier, later in pairwise(asked)]
+            assert all(pause > SHARED_US for pause in pauses), pauses
+
+        await s.on(work)
+
+    shared()

@@ -13,8 +13,8 @@ from nyala.client.read.point_reads import PointGetter
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import PartitionSchema, TabletPartition
-from nyala.common.plain_rows import encode_rows
 from nyala.common.schema import from_arrow
+from nyala.common.values.plain_rows import encode_rows
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles

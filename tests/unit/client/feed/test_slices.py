@@ -100,13 +100,13 @@ def test_time_of_a_drop_that_was_under_way_is_looked_up():
 @pytest.mark.parametrize("lasting", ["", "spark-x"])
 def test_hold_that_cannot_begin_is_released_unless_another_process_may_have_begun_it(lasting):
     async def scenario(env, servers, loop):
-        async def refresh(_table: object, _timeout_ms: int) -> None: ...
+        async def refresh_shared(_table: object, _timeout_ms: int) -> None: ...
 
         tablets = [
             SimpleNamespace(id=i, replicas=[(i, i)], majority_of=lambda i=i: [i]) for i in "ab"
         ]
         table: Any = SimpleNamespace(name="t", with_rows=lambda _at: tablets)
-        locations: Any = SimpleNamespace(refresh=refresh)
+        locations: Any = SimpleNamespace(refresh_shared=refresh_shared)
         holding = Holding(env, locations, table, 7, 3_600_000, lasting=lasting)
         with pytest.raises(Unavailable):
             await holding.begin(50)

@@ -1,7 +1,6 @@
 """Concurrent steps of a client share operations: each takes effect once, and has its own outcome."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,26 +16,10 @@ from nyala.common.errors import (
 )
 from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
-from tests.unit.client.support.journal_servers import (
-    ADDRESSES,
-    Fault,
-    JournalServers,
-    Scenario,
-    invalidate,
-)
+from tests.unit.client.support.journal_scenarios import Scenario, invalidate, scenario
+from tests.unit.client.support.journal_servers import ADDRESSES, Fault, JournalServers
 
 COUNT = 40
-
-
-def scenario(fn: Callable[[Scenario], Awaitable[None]]) -> Callable[[], None]:
-    def wrapped() -> None:
-        async def main(loop: SimLoop) -> None:
-            await fn(await Scenario(loop, JournalServers(loop)).open())
-
-        run(main, max_time_s=300)
-
-    wrapped.__name__ = fn.__name__
-    return wrapped
 
 
 def requests(s: Scenario) -> list[list[Any]]:

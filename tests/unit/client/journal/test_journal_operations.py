@@ -1,7 +1,6 @@
 """Operations of a coordinator over a log: intent and done, what they make of no effect, takeovers."""
 
 import random
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,28 +10,18 @@ from nyala.common.errors import ConditionFailed
 from nyala.wire.proto import journal_pb2 as jb
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
-from tests.unit.client.support.journal_servers import (
-    JournalServers,
+from tests.unit.client.support.journal_scenarios import (
     Scenario,
     append,
     invalidate,
     log_last,
+    scenario,
     set_key,
     taken,
 )
+from tests.unit.client.support.journal_servers import JournalServers
 
 LOG = "tables"
-
-
-def scenario(fn: Callable[[Scenario], Awaitable[None]]) -> Callable[[], None]:
-    def wrapped() -> None:
-        async def main(loop: SimLoop) -> None:
-            await fn(await Scenario(loop, JournalServers(loop)).open())
-
-        run(main, max_time_s=600)
-
-    wrapped.__name__ = fn.__name__
-    return wrapped
 
 
 class Crashed(Exception):

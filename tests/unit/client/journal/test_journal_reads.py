@@ -1,7 +1,6 @@
 """Reads of a client: pages, other leaders, followers that are behind, deleted logs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from unittest import mock
 
@@ -22,27 +21,8 @@ from nyala.journal.keys import KeyValue
 from nyala.journal.state import JournalState
 from nyala.tserver.journals import answers
 from nyala.wire.proto import journal_pb2 as pb
-from tests.sim.world.loop import SimLoop, run
-from tests.unit.client.support.journal_servers import (
-    ADDRESSES,
-    FIRST_STAMP,
-    Fault,
-    JournalServers,
-    Scenario,
-    invalidate,
-    set_key,
-)
-
-
-def scenario(fn: Callable[[Scenario], Awaitable[None]]) -> Callable[[], None]:
-    def wrapped() -> None:
-        async def main(loop: SimLoop) -> None:
-            await fn(await Scenario(loop, JournalServers(loop)).open())
-
-        run(main, max_time_s=300)
-
-    wrapped.__name__ = fn.__name__
-    return wrapped
+from tests.unit.client.support.journal_scenarios import Scenario, invalidate, scenario, set_key
+from tests.unit.client.support.journal_servers import ADDRESSES, FIRST_STAMP, Fault
 
 
 @pytest.fixture

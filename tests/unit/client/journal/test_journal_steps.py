@@ -1,7 +1,5 @@
 """Steps of a client against servers that fail: each takes effect once, and errors state its outcome."""
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from nyala.common.errors import (
@@ -16,29 +14,21 @@ from nyala.common.errors import (
 )
 from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
+from tests.unit.client.support.journal_scenarios import (
+    Scenario,
+    append,
+    log_last,
+    scenario,
+    set_key,
+)
 from tests.unit.client.support.journal_servers import (
     ADDRESSES,
     FIRST_STAMP,
     THROTTLED,
     Fault,
     JournalServers,
-    Scenario,
     answered,
-    append,
-    log_last,
-    set_key,
 )
-
-
-def scenario(fn: Callable[[Scenario], Awaitable[None]]) -> Callable[[], None]:
-    def wrapped() -> None:
-        async def main(loop: SimLoop) -> None:
-            await fn(await Scenario(loop, JournalServers(loop)).open())
-
-        run(main, max_time_s=300)
-
-    wrapped.__name__ = fn.__name__
-    return wrapped
 
 
 def steps_sent(s: Scenario) -> list[pb.JournalStepRequest]:

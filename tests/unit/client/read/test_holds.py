@@ -9,7 +9,7 @@ import pytest
 
 from nyala.common.errors import HistoryGone, InvalidArgument, Unavailable
 from nyala.common.schema import from_arrow
-from nyala.operate.ksck import check
+from nyala.operate.ksck.check import check
 from nyala.tserver.history_holds import RENEWAL_GRACE_MS
 from tests.unit.client.support.holds import SECOND, scenario
 from tests.unit.client.support.unconnected import unconnected_table
@@ -171,7 +171,7 @@ async def test_hold_needs_majority_of_voters_only(s):
     for process in s.cluster.tservers:
         if process.address != leader:
             process.kill()
-    with patch.object(s.core.locations, "refresh", refreshed):
+    with patch.object(s.core.locations, "refresh_shared", refreshed):
         holding = await s.on(s.core.hold, s.table, first, 5_000)
     assert holding.left_ms()
     await s.loop.delay(10 * SECOND)

@@ -14,11 +14,11 @@ from nyala.client.checks import OTHER_NAMES
 from nyala.client.client import Client
 from nyala.client.scan import Scan
 from nyala.client.table import Table
-from nyala.common.casting import Conversion, conversion_of
 from nyala.common.errors import InvalidArgument
 from nyala.common.frames import definition_of
 from nyala.common.optional.needed import needed
 from nyala.common.schema import from_arrow
+from nyala.common.values.casting import Conversion, conversion_of
 from tests.unit.client.support.unconnected import unconnected_table
 
 SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])

@@ -2,14 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nyala.client.core import ClientCore, ClientOptions
-from nyala.client.journal.core import JournalCore
-from nyala.client.journal.locations import OpenJournal
-from nyala.client.journal.pages import items_of
 from nyala.common.errors import (
     NOT_SENT,
     NotFound,
@@ -19,8 +15,6 @@ from nyala.common.errors import (
     TimedOut,
     Unavailable,
 )
-from nyala.env.env import Env
-from nyala.env.files import SystemFiles
 from nyala.journal import steps
 from nyala.journal.changes import RecentChanges
 from nyala.journal.state import JournalState
@@ -28,7 +22,6 @@ from nyala.tserver.journals import answers, messages
 from nyala.wire import methods, status
 from nyala.wire.proto import journal_pb2, nyala_pb2
 from tests.sim.world.loop import SimLoop
-from tests.sim.world.tasks import SimClock, SimTasks
 
 MASTER = "127.0.0.1:9"
 ADDRESSES = ("127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
@@ -333,63 +326,3 @@ def answered(error: NyalaError) -> NyalaError:
 
 
 THROTTLED = Fault(answered(Throttled("busy", {"retry_after_ms": "20"})))
-
-
-class Scenario:
-    """A client with the journal open, and its servers."""
-
-    def __init__(self, loop: SimLoop, servers: JournalServers, **options: Any) -> None:
-        self.loop = loop
-        self.servers = servers
-        rng = random.Random(7)
-        env = Env(SimClock(loop), rng, SystemFiles(), SimTasks(loop, rng), servers)  # type: ignore[arg-type]
-        self.client = ClientCore(env, [MASTER], ClientOptions(timeout_ms=10_000, **options))
-        self.core = JournalCore(self.client)
-        self.journal: OpenJournal
-
-    async def open(self) -> "Scenario":
-        """Open the journal."""
-        self.journal = await self.core.open("j")
-        return self
-
-    async def step(self, *changes: Any, require: Any = ()) -> tuple[int, ...]:
-        """Execute a step of messages; return its ids."""
-        return (await self.core.step(self.journal, list(require), list(changes))).ids
-
-    async def append(
-        self, log: str, data: bytes, *invalidates: int, last: int | None = None
-    ) -> int:
-        """Append an entry."""
-        require = [] if last is None else [log_last(log, last)]
-        return (await self.step(append(log, data, *invalidates), require=require))[0]
-
-    async def read(self, log: str, **how: Any) -> list[tuple[int, bytes]]:
-        """Return all entries of a log, by a new handle."""
-        pages = self.core.log(self.journal, log).entry_pages(**how)
-        return [(e.id, e.data) async for e in items_of(pages)]
-
-
-async def taken(items: AsyncIterator[Any], count: int) -> list[Any]:
-    """Return the next items of an iterator."""
-    return [await anext(items) for _ in range(count)]
-
-
-def append(log: str, data: bytes, *invalidates: int) -> journal_pb2.JournalChange:
-    """Return the change."""
-    entry = journal_pb2.AppendEntry(log=log, data=data, invalidates=invalidates)
-    return journal_pb2.JournalChange(append=entry)
-
-
-def invalidate(log: str, *ids: int) -> journal_pb2.JournalChange:
-    """Return the change."""
-    return journal_pb2.JournalChange(invalidate=journal_pb2.InvalidateEntries(log=log, ids=ids))
-
-
-def set_key(key: str, value: bytes) -> journal_pb2.JournalChange:
-    """Return the change."""
-    return journal_pb2.JournalChange(set=journal_pb2.SetKey(key=key, value=value))
-
-
-def log_last(log: str, last: int) -> journal_pb2.JournalCondition:
-    """Return the condition."""
-    return journal_pb2.JournalCondition(log_last=journal_pb2.LogId(log=log, id=last))

@@ -13,8 +13,8 @@ from nyala.common.ids import ColumnId
 from nyala.common.keys import encode_keys
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, locate
 from nyala.common.plain_keys import PlainKeys
-from nyala.common.plain_rows import RowReader, encode_rows, plain_value
 from nyala.common.schema import Column, Schema
+from nyala.common.values.plain_rows import RowReader, encode_rows, plain_value
 
 KINDS = {
     pa.int8(): st.integers(-128, 127),

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.batches import to_batches
-from nyala.common.casting import exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.values.casting import exact_cast
 from tests.unit.common.support.batch_shapes import (
     KEY,
     NOON,

@@ -26,13 +26,13 @@ from nyala.client.alter import AlterSteps
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, SchemaMismatch
-from nyala.common.far_times import FarTime
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema, describe, partitions
 from nyala.common.partition_spec import Partition, Range, resolve
-from nyala.common.plain_rows import RowReader, encode_rows, plain_value
-from nyala.common.python_values import list_of, python_of
 from nyala.common.schema import Schema, from_arrow
+from nyala.common.values.far_times import FarTime
+from nyala.common.values.plain_rows import RowReader, encode_rows, plain_value
+from nyala.common.values.python_values import list_of, python_of
 from nyala.master.ddl.alter_steps import Rules, take
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb

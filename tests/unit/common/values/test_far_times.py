@@ -13,13 +13,13 @@ import pytest
 from nyala.client.alter import AlterSteps
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, SchemaMismatch
-from nyala.common.far_times import FarTime
 from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition, describe
 from nyala.common.partition_spec import Partition as Spec
 from nyala.common.partition_spec import Range, resolve
-from nyala.common.plain_rows import RowReader, encode_rows, plain_value
-from nyala.common.python_values import list_of, python_of
 from nyala.common.schema import from_arrow
+from nyala.common.values.far_times import FarTime
+from nyala.common.values.plain_rows import RowReader, encode_rows, plain_value
+from nyala.common.values.python_values import list_of, python_of
 from tests.unit.master.support.ddl_cluster import with_cluster
 
 MOMENT, ZONED = pa.timestamp("us"), pa.timestamp("us", "UTC")

@@ -10,7 +10,7 @@ import pytest
 from nyala.common.options import Options
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import TabletState
+from nyala.master.catalog.records.tables import TabletState
 from nyala.master.ddl import create_table, tablet_report
 from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.group.status import ResponseHeader

@@ -11,13 +11,12 @@ from nyala.env.env import Env
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import (
+from nyala.master.catalog.records.parsing import parse, parse_key
+from nyala.master.catalog.records.rows import (
     CatalogRow,
     decision_row,
     key_row,
     marks_row,
-    parse,
-    parse_key,
     table_row,
 )
 from nyala.master.catalog.sys_catalog import SysCatalog

@@ -9,7 +9,8 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import NO_OP, ServerUuid, TabletId
 from nyala.master.catalog.actions import CreateTabletAction, DeleteTabletAction
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState, TabletState, parse
+from nyala.master.catalog.records.parsing import parse
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet, TableState, TabletState
 from nyala.master.ddl import create_table, creation_timeouts, replace_tablet, tablet_report
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.wire.proto import nyala_pb2 as pb

@@ -5,7 +5,7 @@ import pytest
 
 from nyala.client.alter import AlterSteps
 from nyala.common.errors import AlreadyPresent, NotFound, SchemaMismatch
-from nyala.master.catalog.records import TableState
+from nyala.master.catalog.records.tables import TableState
 from tests.unit.master.support.ddl_cluster import batch_of, with_cluster
 
 

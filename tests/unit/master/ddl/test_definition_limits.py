@@ -23,7 +23,9 @@ from nyala.common.schema import (
 from nyala.master.catalog import parts, sys_catalog
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import CatalogRow, CatalogTable, parse
+from nyala.master.catalog.records.parsing import parse
+from nyala.master.catalog.records.rows import CatalogRow
+from nyala.master.catalog.records.tables import CatalogTable
 from nyala.master.ddl import alter_table, create_table, drop_table, recall_table
 from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation

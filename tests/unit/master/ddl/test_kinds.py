@@ -10,7 +10,9 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.partition import TabletPartition
 from nyala.master.catalog import queries
 from nyala.master.catalog.actions import AlterTabletAction, CreateTabletAction
-from nyala.master.catalog.records import TableState, parse, table_row
+from nyala.master.catalog.records.parsing import parse
+from nyala.master.catalog.records.rows import table_row
+from nyala.master.catalog.records.tables import TableState
 from nyala.master.ddl import (
     alter_table,
     create_table,

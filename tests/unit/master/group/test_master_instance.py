@@ -104,10 +104,14 @@ def test_instance_file_of_other_type_or_newer_version_is_refused():
     raw = encode(Instance(ServerUuid("u" * 32), "master", "c"))
     with pytest.raises(BadVersion, match="not an instance file"):
         decode(b"PK" + raw, "x/instance")
+    newer = raw[:8] + (7).to_bytes(4, "little") + raw[12:]
+    crc = int(google_crc32c.value(newer[:-4])).to_bytes(4, "little")
     with pytest.raises(
         BadVersion, match=r"format version 7.* a newer build wrote it.* not damaged: start"
     ):
-        decode(raw[:8] + (7).to_bytes(4, "little") + raw[12:], "x/instance")
+        decode(newer[:-4] + crc, "x/instance")
+    with pytest.raises(BadVersion, match=r"version 7.* or it is damaged.* else restore the file"):
+        decode(newer, "x/instance")
     with pytest.raises(BadVersion):
         decode(b"", "x/instance")
     with pytest.raises(BadChecksum):

@@ -7,11 +7,8 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog import queries
 from nyala.master.catalog.actions import AlterTabletAction, CreateTabletAction
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import (
-    TableState,
-    table_row,
-    tablet_row,
-)
+from nyala.master.catalog.records.rows import table_row, tablet_row
+from nyala.master.catalog.records.tables import TableState
 from nyala.master.ddl import alter_table, background, drop_table, recall_table, tablet_report
 from nyala.master.ddl.alter_steps import MAX_STEPS, Rules, take
 from nyala.master.orders import reconcile

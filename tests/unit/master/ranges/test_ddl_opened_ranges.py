@@ -4,7 +4,7 @@ from nyala.client.alter import AlterSteps
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import CatalogTablet, TabletState
+from nyala.master.catalog.records.tables import CatalogTablet, TabletState
 from nyala.master.ddl import alter_table, background, dropped_ranges, replace_tablet
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.master.orders import reconcile

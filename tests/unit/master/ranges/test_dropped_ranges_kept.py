@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from nyala.operate import ksck, ksck_checksum
+from nyala.operate.ksck import check, checksum
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import REPAIRING
@@ -28,7 +28,7 @@ def scenario(work):
 
 
 async def problems(ddl):
-    return (await ddl.ask(ksck.check, ddl.core)).problems
+    return (await ddl.ask(check.check, ddl.core)).problems
 
 
 def holders(ddl, tablet):
@@ -61,7 +61,7 @@ async def read(ddl, at):
 def test_dropped_range_tablet_that_lost_a_server_is_reported_by_ksck_and_repaired():
     async def work(ddl, dropped, before):
         await healthy(ddl)
-        health = await ddl.ask(ksck.check, ddl.core)
+        health = await ddl.ask(check.check, ddl.core)
         assert health.tables == [("t", 3, 2, 2, 0)]
         assert sum(r[1] == dropped for r in health.replicas) == 3
         victim = ddl.cluster.server(holders(ddl, dropped)[0])
@@ -108,7 +108,7 @@ def test_checksum_of_dropped_range_covers_its_last_rows(late):
             )
             victim.start()
         await healthy(ddl)
-        sums, different = await ddl.ask(ksck_checksum.compare, ddl.core, CHECKSUM_MS)
+        sums, different = await ddl.ask(checksum.compare, ddl.core, CHECKSUM_MS)
         assert different == []
         of_dropped = [(s.rows, s.checksum, s.note) for s in sums if s.tablet == dropped]
         assert len(of_dropped) == 3

@@ -9,7 +9,7 @@ from nyala.common.ids import OpId
 from nyala.common.partition import EVERYTHING
 from nyala.common.schema import Schema
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import TableState, TabletState
+from nyala.master.catalog.records.tables import TableState, TabletState
 from nyala.master.rebuild.tables import COLUMN_GAP, VERSION_GAP
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat

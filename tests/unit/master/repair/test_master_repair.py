@@ -1,4 +1,4 @@
-"""The planner of repairs: from any state that a majority survives, step by step, to the full number."""
+"""The planner of repairs: the next steps of a group, by the health of its members."""
 
 # mypy: disable-error-code="arg-type, return-value"
 # Servers are named by plain strings here.
@@ -6,239 +6,27 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from nyala.master.catalog.group_state import (
     Add,
     Copy,
-    GroupState,
     MakeWitness,
     Modify,
     Remove,
-    ReplicaHealth,
     ReplicaState,
     TargetServers,
 )
 from nyala.master.repair.next_steps import IN_PLACE, next_steps
-
-HEALTHY, SILENT, FAILED = ReplicaHealth.HEALTHY, ReplicaHealth.SILENT, ReplicaHealth.FAILED
-UNRECOVERABLE = ReplicaHealth.UNRECOVERABLE
-STEPS = 40
-
-
-NO_SERVERS = TargetServers(lambda _instead: None)
-
-
-def tablet(*members, replicas=3, leader="a", witness_first=False):
-    return GroupState(leader, replicas, tuple(members), witness_first)
-
-
-def healthy(name, **more):
-    return ReplicaState(name, **more)
-
-
-def steps(*members, spare="x", **more):
-    return next_steps(tablet(*members, **more), TargetServers(lambda _: spare, lambda: spare))
-
-
-class Group:
-    """A group that executes orders: its leader commits with a majority, and promotes complete members."""
-
-    def __init__(self, situation, spare=12):
-        self.situation = situation
-        self.spare = [f"spare-{n}" for n in range(spare)]
-
-    @property
-    def voters(self):
-        return [s for s in self.situation.members if s.voter]
-
-    @property
-    def answering(self):
-        return [s for s in self.voters if s.health is HEALTHY]
-
-    def put(self, members):
-        self.situation = replace(self.situation, members=tuple(members))
-
-    def step(self, step):
-        members = list(self.situation.members)
-        if isinstance(step, Add):
-            assert step.server not in [s.uuid for s in members]
-            members.append(ReplicaState(step.server, voter=False, promote=not step.witness,
-                              electable=not step.witness, holds=False))  # fmt: skip
-        elif isinstance(step, Remove):
-            if step.in_place:
-                self.check_in_place(step.server)
-                self.spare.append(step.server)
-            self.remove(step.server)
-            return
-        elif isinstance(step, Modify):
-            member = next(s for s in members if s.uuid == step.server)
-            assert step.electable or not member.is_data_voter, "a voter with data becomes a witness"
-            assert not (step.voter and step.electable) or not member.log_only, "a leader has data"
-            made = replace(member, voter=step.voter, promote=step.promote, replace=step.replace,
-                           electable=step.electable)  # fmt: skip
-            members = [made if s is member else s for s in members]
-        else:
-            log = isinstance(step, MakeWitness)
-            members = [
-                replace(s, holds=True, log_only=log) if s.uuid == step.server else s
-                for s in members
-            ]
-        self.put(members)
-
-    def check_in_place(self, server):
-        member = next(s for s in self.situation.members if s.uuid == server)
-        assert member.health is UNRECOVERABLE
-        assert not self.spare, "another server can get the replica"
-        others = [s for s in self.answering if s is not member]
-        assert 2 * len(others) > len(self.voters), "the others are no majority of all voters"
-        assert [s for s in others if s.electable], "the only member with data stays"
-
-    @property
-    def data(self):
-        """Voters that answer and have the data."""
-        return [s for s in self.answering if s.electable]
-
-    def remove(self, server):
-        if server == self.situation.leader:
-            others = [s for s in self.data if s.uuid != server]
-            assert others, "a leader without a successor is removed"
-            self.situation = replace(self.situation, leader=others[0].uuid)
-            return  # leadership was transferred; the removal is derived again
-        self.put(s for s in self.situation.members if s.uuid != server)
-
-    def promote(self):
-        members = list(self.situation.members)
-        for n, member in enumerate(members):
-            ready = member.promote and member.holds and member.health is HEALTHY
-            if ready and not member.voter and member.electable:
-                members[n] = replace(member, voter=True, promote=False)
-                self.put(members)
-                return
-
-    def look(self):
-        servers = TargetServers(lambda _: self.spare.pop(0) if self.spare else None,
-                          lambda: self.spare.pop(0) if self.spare else None,
-                          in_place=lambda _: not self.spare)  # fmt: skip
-        found = next_steps(self.situation, servers)
-        changes = [s for s in found if not isinstance(s, Copy | MakeWitness)]
-        assert len(changes) <= 1
-        for step in found:
-            before = len(self.data)
-            self.step(step)
-            assert 2 * len(self.answering) > len(self.voters), self.situation
-            assert len(self.data) >= min(before, self.situation.replicas), (
-                "a healthy replica was removed"
-            )
-        if not found:
-            self.promote()
-        return found
-
-
-HEALTHS = st.sampled_from([HEALTHY, HEALTHY, HEALTHY, SILENT, FAILED, UNRECOVERABLE])
-VOTER = st.builds(lambda health, going: ReplicaState("?", health=health, replace=going), HEALTHS,
-                  st.booleans() | st.just(False))  # fmt: skip
-LEARNER = st.builds(
-    lambda health, holds: ReplicaState("?", voter=False, promote=True, health=health, holds=holds),
-    HEALTHS, st.booleans(),
-)  # fmt: skip
-
-
-WITNESS = st.builds(
-    lambda health, voter, promote, holds: ReplicaState(
-        "?", voter=voter, promote=promote and voter, electable=False, health=health, holds=holds or voter,
-        log_only=holds or voter),
-    HEALTHS, st.booleans(), st.booleans(), st.booleans(),
-)  # fmt: skip
-PARKED = st.builds(
-    lambda health: ReplicaState("?", voter=False, replace=True, health=health), HEALTHS
+from tests.unit.master.support.repair_groups import (
+    FAILED,
+    SILENT,
+    UNRECOVERABLE,
+    healthy,
+    in_place,
+    made,
+    steps,
+    tablet,
 )
-
-
-@st.composite
-def situations(draw):
-    members = [ReplicaState("?", replace=draw(st.booleans()))]
-    members += draw(st.lists(VOTER, max_size=6)) + draw(st.lists(LEARNER, max_size=3))
-    members += draw(st.lists(WITNESS, max_size=2)) + draw(st.lists(PARKED, max_size=1))
-    members = [replace(s, uuid=f"s{n}") for n, s in enumerate(members)]
-    wanted, first = draw(st.sampled_from([1, 3, 5])), draw(st.booleans())
-    return GroupState("s0", wanted, tuple(members), witness_first=first)
-
-
-@settings(max_examples=150, deadline=None)
-@given(situations(), st.data())
-def test_repair_steps_from_any_state_with_majority_restore_full_replication(situation, data):
-    """Silent members return or are replaced; a majority remains in every state."""
-    group = Group(situation)
-    if 2 * len(group.answering) <= len(group.voters):
-        assert next_steps(situation, NO_SERVERS) == []
-        return
-    for _ in range(STEPS):
-        if not group.look() and group.situation.fully_replicated:
-            break
-        silent = [n for n, s in enumerate(group.situation.members) if s.health is SILENT]
-        if silent and data.draw(st.booleans()):
-            members = list(group.situation.members)
-            members[silent[0]] = replace(members[silent[0]], health=HEALTHY)
-            group.put(members)
-    else:
-        for _ in range(STEPS):
-            group.put(replace(s, health=FAILED if s.health is SILENT else s.health)
-                      for s in group.situation.members)  # fmt: skip
-            group.look()
-    assert group.situation.fully_replicated, group.situation
-    assert group.look() == [], "no further step in a healthy group"
-
-
-@pytest.mark.parametrize("size", [5, 7])
-@pytest.mark.parametrize("witness_first", [False, True])
-def test_all_failed_members_of_a_group_without_other_servers_are_replaced(size, witness_first):
-    """Also the one whose vote a witness has got in the meantime."""
-    lost = size // 2
-    members = [ReplicaState(f"s{n}") for n in range(size - lost)]
-    members += [ReplicaState(f"s{n}", health=UNRECOVERABLE) for n in range(size - lost, size)]
-    group = Group(GroupState("s0", size, tuple(members), witness_first=witness_first), spare=0)
-    for _ in range(STEPS):
-        group.look()
-    assert group.situation.fully_replicated, group.situation
-    assert {s.uuid for s in group.situation.members} == {s.uuid for s in members}
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.sampled_from([1, 3, 5, 7]), st.lists(HEALTHS, min_size=6, max_size=6), st.data())
-def test_group_without_other_servers_regains_all_replicas_on_the_same_servers(size, drawn, data):
-    """With as many servers as replicas, each member becomes healthy if failed ones are unrecoverable."""
-    healths = [HEALTHY, *(UNRECOVERABLE if h is FAILED else h for h in drawn)][:size]
-    members = [ReplicaState(f"s{n}", health=h) for n, h in enumerate(healths)]
-    situation = GroupState("s0", size, tuple(members), witness_first=data.draw(st.booleans()))
-    group = Group(situation, spare=0)
-    if 2 * len(group.answering) <= len(group.voters):
-        assert group.look() == []
-        return
-    for _ in range(STEPS):
-        if not group.look() and group.situation.fully_replicated:
-            break
-        silent = [s.uuid for s in group.situation.members if s.health is SILENT]
-        if silent and data.draw(st.booleans()):
-            back = {silent[0]: data.draw(st.sampled_from([HEALTHY, UNRECOVERABLE]))}
-            if back[silent[0]] is HEALTHY or len(group.answering) > len(group.voters) // 2:
-                group.put(replace(s, health=back.get(s.uuid, s.health))
-                          for s in group.situation.members)  # fmt: skip
-    group.put(
-        replace(s, health=HEALTHY if s.health is SILENT else s.health)
-        for s in group.situation.members
-    )
-    for _ in range(STEPS):
-        group.look()
-    assert group.situation.fully_replicated, group.situation
-    assert {s.uuid for s in group.situation.members} == {s.uuid for s in members}
-
-
-def in_place(*members, **more):
-    """Steps if only a member's own server can take a replica."""
-    servers = TargetServers(lambda _: None, in_place=lambda _: True)
-    return next_steps(tablet(*members, **more), servers)
 
 
 def test_unrecoverable_voter_is_replaced_in_place_only_without_other_server():
@@ -368,12 +156,6 @@ def test_non_voter_without_promote_flag_is_left_to_the_operator():
 
 def test_repair_without_eligible_server_adds_nothing():
     assert steps(healthy("a"), healthy("b"), healthy("c", health=FAILED), spare=None) == []
-
-
-def made(name, why, **more):
-    """Steps for a lost member and for a witness."""
-    fields = {"voter": True, "promote": False, "replace": False, "electable": True, **more}
-    return Modify(name, why=why, **fields)
 
 
 @pytest.mark.row("S1.49", "S1.51")

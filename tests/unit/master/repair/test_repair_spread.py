@@ -9,7 +9,7 @@ from nyala.common.ids import ServerUuid
 from nyala.master.catalog import group_state
 from nyala.master.catalog.actions import ChangeMembersAction
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import TableState, TabletState
+from nyala.master.catalog.records.tables import TableState, TabletState
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.unit.master.support.master_helpers import create_request
 from tests.unit.master.support.master_repairs import RepairScenario

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nyala.operate import ksck
+from nyala.operate.ksck import check
 from nyala.raft.messages import AppendEntries
 from tests.sim.systems.cluster import REPAIRING
 from tests.sim.systems.replicas import hosts_of
@@ -46,7 +46,7 @@ def test_voter_that_accepts_no_entries_is_replaced():
         await cluster.until(lambda: whole(ddl, tablet), "there are three voters", 60)
         await ddl.put(table, 4)
         assert await ddl.keys(table) == [1, 2, 3, 4]
-        assert (await ddl.ask(ksck.check, ddl.core)).problems == []
+        assert (await ddl.ask(check.check, ddl.core)).problems == []
 
     with_cluster(work, tservers=4, options=REPAIRING)
 

@@ -12,7 +12,7 @@ recall T [NEW] [op=N]        T as the transcript names it
 T.N=LEADER/TERM^VERSION      in a report: the replica shows this schema version
 """
 
-from nyala.master.catalog.records import CatalogTable
+from nyala.master.catalog.records.tables import CatalogTable
 from nyala.master.services.tables import MasterService
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -28,13 +28,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from nyala.common.errors import (
-    NyalaError,
-)
+from nyala.common.errors import NyalaError
 from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.env.env import Env
-from nyala.master.catalog.records import KIND_SERVER, CatalogRow, CatalogTable, CatalogTablet, parse
+from nyala.master.catalog.records.parsing import parse
+from nyala.master.catalog.records.rows import KIND_SERVER, CatalogRow
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet
 from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.servers import ServersService
 from nyala.master.services.tables import MasterService

@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nyala.common.errors import (
-    NotLeader,
-    OutcomeUnknown,
-    Throttled,
-    TimedOut,
-    Unavailable,
-)
+from nyala.common.errors import NotLeader, OutcomeUnknown, Throttled, TimedOut, Unavailable
 from nyala.common.options import Options
 from nyala.env.clock import HybridClock
-from nyala.master.catalog.records import KIND_SERVER, CatalogRow, CatalogTablet, parse
+from nyala.master.catalog.records.parsing import parse
+from nyala.master.catalog.records.rows import KIND_SERVER, CatalogRow
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.group.peers import MasterPeers
 from nyala.master.group.status import ResponseHeader
 from nyala.master.leader import MasterLeadership

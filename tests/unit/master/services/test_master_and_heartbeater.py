@@ -7,7 +7,7 @@ import pytest
 
 from nyala.common.errors import Unavailable
 from nyala.common.ids import TabletId
-from nyala.master.catalog.records import tablet_row
+from nyala.master.catalog.records.rows import tablet_row
 from nyala.tserver import heartbeater
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.wire.proto import catalog_pb2 as cat

@@ -6,7 +6,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.machines.tables import QUOTA_OPTION, quota_of
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import CatalogTable
+from nyala.master.catalog.records.tables import CatalogTable
 from nyala.master.table_quotas import TableQuotas
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.support.ddl_operations import with_table

@@ -15,7 +15,7 @@ from nyala.common.partition import KeyRange, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import CatalogRow
+from nyala.master.catalog.records.rows import CatalogRow
 from nyala.master.ddl import (
     alter_table,
     create_table,

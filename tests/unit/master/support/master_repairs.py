@@ -6,7 +6,7 @@ from nyala.common.options import Options
 from nyala.master.catalog.actions import ChangeMembersAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import TableState, TabletState
+from nyala.master.catalog.records.tables import TableState, TabletState
 from nyala.master.ddl import server_states
 from nyala.master.repair.repairer import Repairer
 from nyala.master.tservers import TServers

@@ -12,7 +12,7 @@ from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
-from nyala.master.catalog.records import CatalogRow
+from nyala.master.catalog.records.rows import CatalogRow
 from nyala.master.ddl import drop_table
 from nyala.master.ddl.operation import LeaderMemory
 from nyala.master.transactions.keys import ANYONE

@@ -8,7 +8,8 @@ import pytest
 from nyala.common.errors import Forbidden, InvalidArgument, NotFound
 from nyala.common.options import Options
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import KIND_KEY, parse_key
+from nyala.master.catalog.records.parsing import parse_key
+from nyala.master.catalog.records.rows import KIND_KEY
 from nyala.master.services.transactions import TransactionsService
 from nyala.master.transactions import keys
 from nyala.master.transactions.keys import ANYONE, KeyState, KeyUse, KeyUser

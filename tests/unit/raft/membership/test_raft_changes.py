@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from nyala.common.errors import CasFailed, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft.changes import Change, ChangeKind, edited
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.raft.quorum import majority
+from nyala.raft.reconfiguration.changes import Change, ChangeKind, edited
 from nyala.raft.status import Role
 from tests.unit.raft.support.raft_harness import Cluster, log_of
 

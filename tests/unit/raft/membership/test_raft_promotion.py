@@ -3,10 +3,10 @@
 import pytest
 
 from nyala.common.ids import ServerUuid
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
 from nyala.raft.messages import AppendEntries
 from nyala.raft.options import RaftOptions
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.raft.status import Role
 from tests.unit.raft.support.raft_harness import Cluster
 

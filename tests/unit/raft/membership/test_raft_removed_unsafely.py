@@ -8,9 +8,9 @@ import pytest
 
 from nyala.common.errors import Forbidden
 from nyala.common.ids import OpId, ServerUuid
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
 from nyala.raft.messages import AppendEntries
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from tests.unit.raft.support.raft_harness import Cluster, log_of
 
 APART = 100

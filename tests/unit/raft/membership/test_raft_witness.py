@@ -4,9 +4,8 @@ import pytest
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member, encode, initial
-from nyala.raft.messages import (
+from nyala.raft.messages import (  # fmt: skip
     AppendEntries,
     Entry,
     EntryKind,
@@ -16,9 +15,10 @@ from nyala.raft.messages import (
     Suffix,
     TimeoutNow,
     VoteReply,
-)  # fmt: skip
+)
 from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.raft.status import Role
 from tests.salt import generator
 from tests.unit.raft.support.raft_harness import Cluster, log_of

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from nyala.common.errors import Corrupt
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import membership
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member, initial
 from nyala.raft.messages import AppendEntries, AppendReply, Entry, EntryKind, HardState
 from nyala.raft.node import RaftNode
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from tests.unit.raft.support.raft_harness import Cluster
 
 A, B = (ServerUuid(u) for u in "12")

@@ -1,8 +1,6 @@
 """Commitments of followers to take part in no election, and the rounds that give their leader a lease."""
 
 from nyala.common.ids import OpId
-from nyala.raft import reads
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
 from nyala.raft.messages import (
     AppendEntries,
@@ -15,6 +13,8 @@ from nyala.raft.messages import (
     VoteReply,
 )
 from nyala.raft.options import RaftOptions
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
+from nyala.raft.roles import reads
 from tests.unit.raft.support.raft_quiescence import IDLE, ONE, THREE, TWO, Group
 
 PROMISE = 3

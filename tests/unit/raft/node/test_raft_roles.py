@@ -8,10 +8,10 @@ import pytest
 
 from nyala.common.ids import ServerUuid
 from nyala.raft import state
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member, initial
 from nyala.raft.messages import HardState
 from nyala.raft.node import RaftNode
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.raft.state import RaftCore, RaftState
 from nyala.raft.status import ROLE_TRANSITIONS, Role
 from tests.unit.raft.support import raft_random

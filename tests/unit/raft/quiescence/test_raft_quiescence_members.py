@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from nyala.common.ids import ServerUuid
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
-from nyala.raft.quiescence import SILENT_TIMEOUTS
-from nyala.raft.removed_peers import HEARTBEATS
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
+from nyala.raft.reconfiguration.removed_peers import HEARTBEATS
+from nyala.raft.roles.quiescence import SILENT_TIMEOUTS
 from tests.enough import enough
 from tests.salt import generator
 from tests.selected import first

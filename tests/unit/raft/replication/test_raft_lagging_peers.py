@@ -3,7 +3,7 @@
 from nyala.common.ids import ServerUuid
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
 from nyala.raft.options import RaftOptions
-from nyala.raft.quiescence import SILENT_TIMEOUTS
+from nyala.raft.roles.quiescence import SILENT_TIMEOUTS
 from tests.unit.raft.support.raft_harness import Cluster, altered
 
 ONE, TWO, THREE, FOUR, FIVE = "1", "2", "3", "4", "5"

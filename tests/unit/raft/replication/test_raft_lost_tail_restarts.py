@@ -8,21 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply, RequestVote
-from tests.unit.raft.support.lost_tails import (
-    ONE,
-    THREE,
-    TWO,
-    led,
-    lose_tail,
-    without,
-    write,
-)
-from tests.unit.raft.support.lost_tails import (
-    match as match_of,
-)
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
+from tests.unit.raft.support.lost_tails import ONE, THREE, TWO, led, lose_tail, without, write
+from tests.unit.raft.support.lost_tails import match as match_of
 from tests.unit.raft.support.raft_harness import Cluster
 
 

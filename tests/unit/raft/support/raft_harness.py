@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.raft import invariants
-from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import Outgoing, ReadConfirmed, Ready
+from nyala.raft.reconfiguration.changes import Change
+from tests.sim.checkers import raft_invariants
 
 Watch = Callable[[str, Ready], None]
 
@@ -276,7 +276,7 @@ class Cluster:
 
     def check(self, server: Server) -> None:
         node = server.node
-        invariants.check(node)
+        raft_invariants.check(node)
         if node.is_leader and not self._given_up(server.uuid):
             known = self.leaders.setdefault(node.term, server.uuid)
             assert known == server.uuid, f"{known} and {server.uuid} both led term {node.term}"
@@ -297,7 +297,7 @@ class Cluster:
                 )
 
     def check_all(self) -> None:
-        invariants.check_group(s.node for s in self.alive if not self._given_up(s.uuid))
+        raft_invariants.check_group(s.node for s in self.alive if not self._given_up(s.uuid))
 
 
 def altered(message: AnyMessage, **changes: object) -> AnyMessage:

@@ -4,9 +4,9 @@ from collections import Counter
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.options import RaftOptions
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from tests.salt import generator
 from tests.unit.raft.support.raft_harness import Cluster
 

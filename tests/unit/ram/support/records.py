@@ -5,7 +5,9 @@ from typing import Any
 
 from nyala.ram.ids import HashRange, ServerId
 from nyala.ram.member import EnsembleMember
-from nyala.ram.operations import KINDS, OperationContext, RecoverTablets, TabletRecovery
+from nyala.ram.operations.kinds import KINDS
+from nyala.ram.operations.record_operation import OperationContext
+from nyala.ram.operations.tables import RecoverTablets, TabletRecovery
 from nyala.ram.server_list import MASTER, ServerStatus
 from nyala.ram.state import CoordinatorState, parse
 from nyala.ram.will import divide

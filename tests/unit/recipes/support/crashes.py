@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nyala.recipes.candidate import LeaderCandidate
-from nyala.recipes.operations import Operation, OperationLog
+from nyala.recipes.operations.log import OperationLog
+from nyala.recipes.operations.operation import Operation
 from tests.unit.recipes.support.candidates import LOG, Candidates
 
 Request = tuple[str, Any]

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from nyala.common.errors import NotFound
-from nyala.recipes.operations import Operation, OperationLog
+from nyala.recipes.operations.log import OperationLog
+from nyala.recipes.operations.operation import Operation
 from tests.unit.recipes.support.candidates import LOG, Candidates
 
 Before = Callable[[str], Awaitable[None]]

@@ -10,8 +10,8 @@ from nyala.common.errors import InvalidArgument, SessionExpired, Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import Options
 from nyala.copying.remote import RemoteSource
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.replica import lifecycle
 from nyala.replica.copy import shielded_steps
 from nyala.replica.copy import staging as copy_files

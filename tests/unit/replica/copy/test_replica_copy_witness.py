@@ -6,8 +6,8 @@ import pytest
 
 from nyala.common.errors import Throttled, Unavailable
 from nyala.common.ids import OpId
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.witness import Witness
 from nyala.wire import methods

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.replica.member.driver import SAVE_TRIES
 from nyala.replica.member.flusher import FLUSH_TRIES
 from nyala.replica.status import State

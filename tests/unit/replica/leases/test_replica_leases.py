@@ -8,7 +8,7 @@ import pytest
 
 from nyala.common.errors import NotLeader, TimedOut
 from nyala.common.options import Options
-from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.replica.replica import Replica
 from tests.sim.checkers.leases import LeaseWatch
 from tests.unit.replica.support.member_support import member

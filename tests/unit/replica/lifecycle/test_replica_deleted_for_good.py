@@ -10,7 +10,7 @@ from nyala.raft.messages import PeerBatch, RequestVote
 from nyala.replica import registry
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.status import State
-from nyala.wal.segment import SegmentWriter
+from nyala.wal.segments.segment import SegmentWriter
 from tests.unit.replica.support.copy_support import scenario as copy_scenario
 from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 

@@ -6,8 +6,8 @@ import pytest
 
 from nyala.common.errors import AlreadyPresent, Unavailable
 from nyala.common.ids import NO_OP
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.messages import AppendReply, PeerBatch
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.raft.status import Role
 from nyala.replica.status import State
 from tests.unit.replica.support.replica_support import GROUP, record_batches, scenario, uuid_of

@@ -12,7 +12,7 @@ from nyala.replica import superblock
 from nyala.replica.member.bootstrap import choose_base, newest
 from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
-from nyala.wal.recovered import RecoveredGroup
+from nyala.wal.recovery.recovered import RecoveredGroup
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "replica"
 GROUP = TabletId("7" * 32)

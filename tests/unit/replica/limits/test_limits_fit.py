@@ -11,7 +11,7 @@ from nyala.common.ids import OpId
 from nyala.common.options import ENTRY_MAX_BYTES, ENTRY_SLACK_BYTES, KIB, MIB, Options
 from nyala.raft.messages import AppendEntries, Entry, EntryKind, PeerBatch
 from nyala.replica.member import session_header
-from nyala.wal.format import MAX_PAYLOAD_BYTES, RECORD_HEADER_BYTES
+from nyala.wal.segments.format import MAX_PAYLOAD_BYTES, RECORD_HEADER_BYTES
 from nyala.wire import peers
 from nyala.wire.frames import HEADER, decode_frame, encode_frame
 from nyala.wire.limits import MESSAGE_BYTES, PeerLimits

@@ -3,7 +3,7 @@
 import pytest
 
 from nyala.common.errors import Forbidden, Unavailable
-from nyala.raft.unsafe_recovery import TERM_GAP
+from nyala.raft.reconfiguration.unsafe_recovery import TERM_GAP
 from nyala.replica.status import State
 from tests.unit.replica.support.copy_steps import add, fill, flush
 from tests.unit.replica.support.copy_support import scenario

@@ -5,14 +5,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from nyala.common.errors import (
-    InvalidArgument,
-    OutcomeUnknown,
-)
+from nyala.common.errors import InvalidArgument, OutcomeUnknown
 from nyala.common.ids import NO_OP, OpId
 from nyala.common.options import Options
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import initial
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.raft.status import Role
 from nyala.replica.state_machine import FlushPoint
 from nyala.replica.status import State

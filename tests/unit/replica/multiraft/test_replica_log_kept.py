@@ -4,8 +4,8 @@ import errno
 from dataclasses import replace
 
 from nyala.common.options import Options
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.replica.copy.protocol import CopyStage
 from tests.unit.replica.support import copy_support
 from tests.unit.replica.support.copy_steps import fill, flush

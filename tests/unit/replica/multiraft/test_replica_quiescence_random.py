@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 
 from nyala.common.ids import TabletId
-from nyala.raft import invariants
 from nyala.replica.status import WriteOutcome
 from tests.enough import enough
 from tests.salt import generator
 from tests.selected import first
+from tests.sim.checkers import raft_invariants
 from tests.sim.world.network import NetFaults
 from tests.unit.replica.support.replica_support import scenario
 
@@ -49,7 +49,7 @@ class RandomRun:
         fleet = self.fleet
         for group in GROUPS:
             nodes = [r.node for n in fleet.alive() if (r := fleet.host(n).find(group)) is not None]
-            invariants.check_group(node for node in nodes if node is not None)
+            raft_invariants.check_group(node for node in nodes if node is not None)
             self.slept += sum(1 for node in nodes if node is not None and node.quiesced)
         for group, answer in self.answers:
             self.acknowledged[group] += sum(isinstance(a, WriteOutcome) for a in answer)

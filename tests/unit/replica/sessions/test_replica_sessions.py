@@ -266,7 +266,7 @@ def test_operation_of_version_1_is_readable():
 
 def test_unknown_or_missing_session_header_is_refused():
     wrapped = wrap(b"payload", ANN, 7, 3, 600)
-    with pytest.raises(BadVersion):
+    with pytest.raises(BadVersion, match=r"version 5.* or it is damaged.* else copy the replica"):
         unwrap(b"\x05" + wrapped[1:])
     with pytest.raises(Corrupt):
         unwrap(wrapped[: -len(b"payload") - 1])

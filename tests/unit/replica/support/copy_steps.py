@@ -1,7 +1,7 @@
 """Steps before and around a copy: writes, flushes, a new member."""
 
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from tests.unit.replica.support.replica_support import uuid_of
 
 

@@ -1,12 +1,9 @@
 """Membership changes requested from a leader, and a fleet with servers for them."""
 
-from nyala.common.errors import (
-    NotLeader,
-    Unavailable,
-)
+from nyala.common.errors import NotLeader, Unavailable
 from nyala.common.options import Options
-from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member, initial
+from nyala.raft.reconfiguration.changes import Change, ChangeKind
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.sim.world.mounted import SimFiles
 from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of

@@ -10,9 +10,10 @@ import pytest
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import ColumnId, CommittedOperation
 from nyala.storage.sections import Sections, pack
-from nyala.tablet.files import end_stamps, replicated_ops
+from nyala.tablet.files import end_stamps, replicated_ops, transaction_ops
 from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.replicated_ops import RowError, RowOp, WriteOp
+from nyala.tablet.files.transaction_ops import KeepOp, TransactionOutcome, TransactionResult
 from nyala.tablet.tablet import Tablet
 from nyala.tablet.write.apply import apply_writes
 from nyala.tablet.write.apply_schema import apply_schema
@@ -244,7 +245,7 @@ def test_operations_that_name_wrong_columns_are_refused(tmp_path):
 def test_operation_of_newer_version_is_refused():
     data = bytearray(payload(INT_KEY, RowOp.UPSERT, numbered(0, 1)))
     data[0] = 2
-    with pytest.raises(BadVersion, match="version 2"):
+    with pytest.raises(BadVersion, match=r"version 2.* or it is damaged.* else copy the replica"):
         replicated_ops.decode(bytes(data))
 
 
@@ -259,5 +260,17 @@ def test_results_survive_the_wire_and_damage_is_refused():
     for length in range(len(data)):
         with pytest.raises(Corrupt):
             replicated_ops.decode_result(data[:length])
-    with pytest.raises(Corrupt):
+    with pytest.raises(BadVersion, match=r"version 2.* or it is damaged"):
         replicated_ops.decode_result(b"\x02" + data[1:])
+
+
+@pytest.mark.parametrize("head", [b"\x09\x01", b"\x02\xff"])
+def test_operation_or_result_of_a_transaction_of_unknown_version_or_number_may_be_damaged(head):
+    operation = transaction_ops.encode(KeepOp(b"t" * 16))
+    result = transaction_ops.encode_result(TransactionResult(TransactionOutcome.DONE, 7))
+    for decode, data in (
+        (transaction_ops.decode, operation),
+        (transaction_ops.decode_result, result),
+    ):
+        with pytest.raises(BadVersion, match="or it is damaged"):
+            decode(head + data[2:])

@@ -11,7 +11,7 @@ from nyala.common.errors import Unavailable
 from nyala.common.ids import SYS_CATALOG, OpId, TabletId
 from nyala.machines import registry
 from nyala.master.catalog.group_state import ReplicaHealth
-from nyala.master.catalog.records import CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.repair.observe import RepairView, group_state
 from nyala.master.repair.ordered_copies import OrderedCopies
 from nyala.master.tservers import LeaderReport, TServer

@@ -11,7 +11,7 @@ from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
 from nyala.operate.doctor.steps import risk_of
 from nyala.operate.survivors import ServerEndpoint, has_majority, known_lost, of_tablets
 from nyala.operate.unsafe_config import execute, plan
-from nyala.raft.unsafe_recovery import TERM_GAP
+from nyala.raft.reconfiguration.unsafe_recovery import TERM_GAP
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster

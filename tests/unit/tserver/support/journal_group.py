@@ -9,10 +9,11 @@ from nyala.client.core import ClientCore
 from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.journal.journal import JournalMachine
-from nyala.operate import ksck, ksck_checksum
+from nyala.operate.ksck import check, checksum, health
 from nyala.wire import methods, status
 from nyala.wire.proto import journal_pb2 as jb
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto import reads_pb2
 from tests.sim.systems.cluster import OPTIONS, SimCluster
 from tests.sim.world.loop import run
 from tests.sim.world.process import SimProcess
@@ -169,7 +170,12 @@ class JournalGroup(Scenario):
 
     # ---- tools -----------------------------------------------------------------------------------
 
-    async def agreed(self) -> list[ksck_checksum.Sum]:
+    async def checksum_of(self, server: SimProcess, at: int = 0) -> Any:
+        """Return the checksum of one replica."""
+        request = reads_pb2.ChecksumRequest(tablet_id=self.tablet, at=at)
+        return await self.ask(server, methods.CHECKSUM, request)
+
+    async def agreed(self) -> list[checksum.Sum]:
         """Wait until the masters know all replicas, and their checksums are equal; return them."""
         for _ in range(100):
             sums, problems = await self.compare()
@@ -178,22 +184,22 @@ class JournalGroup(Scenario):
             await self.cluster.loop.delay(200_000)
         raise AssertionError(problems)
 
-    async def compare(self) -> tuple[list[ksck_checksum.Sum], list[str]]:
+    async def compare(self) -> tuple[list[checksum.Sum], list[str]]:
         """Compare the replicas' checksums, of all kinds."""
 
         async def call() -> Any:
-            return await ksck_checksum.compare(self.core, TIMEOUT_MS)
+            return await checksum.compare(self.core, TIMEOUT_MS)
 
-        found: tuple[list[ksck_checksum.Sum], list[str]] = await self.on(call)
+        found: tuple[list[checksum.Sum], list[str]] = await self.on(call)
         return found
 
-    async def check(self) -> ksck.ClusterHealth:
+    async def check(self) -> health.ClusterHealth:
         """Return the findings of ksck."""
 
         async def call() -> Any:
-            return await ksck.check(self.core)
+            return await check.check(self.core)
 
-        found: ksck.ClusterHealth = await self.on(call)
+        found: health.ClusterHealth = await self.on(call)
         return found
 
 

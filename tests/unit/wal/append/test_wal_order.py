@@ -11,10 +11,10 @@ import pytest
 from nyala.common.errors import InvalidArgument, Throttled, Unavailable
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import Lane
-from nyala.wal.format import RECORD_HEADER_BYTES
+from nyala.wal.append.slots import SlotState
 from nyala.wal.log_state import LogState
-from nyala.wal.scan import scan
-from nyala.wal.slots import SlotState
+from nyala.wal.segments.format import RECORD_HEADER_BYTES
+from nyala.wal.segments.scan import scan
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_harness import (
     UUID,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nyala.wal.segment import RELEASE_BYTES
+from nyala.wal.segments.segment import RELEASE_BYTES
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_harness import (
     A,

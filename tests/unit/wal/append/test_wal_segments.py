@@ -8,7 +8,7 @@ import pytest
 from nyala.common.errors import Throttled
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import Lane
-from nyala.wal.format import (
+from nyala.wal.segments.format import (
     SEGMENT_HEADER_BYTES,
     TRAILER_BYTES,
     find_footer,

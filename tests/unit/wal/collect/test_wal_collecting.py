@@ -7,9 +7,7 @@ import pytest
 
 from nyala.common.errors import BadChecksum, LogGap
 from nyala.raft.messages import HardState
-from nyala.wal.format import (
-    RECORD_HEADER_BYTES,
-)
+from nyala.wal.segments.format import RECORD_HEADER_BYTES
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_content import RECORD, content, fill
 from tests.unit.wal.support.wal_harness import (

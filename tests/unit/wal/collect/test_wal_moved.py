@@ -10,11 +10,11 @@ from nyala.common.ids import OpId
 from nyala.env.tasks import Lane
 from nyala.raft.messages import EntryKind
 from nyala.wal import collect
-from nyala.wal.format import BEGINS, TAIL, LogPosition, Record, RecordKind, group_bytes
 from nyala.wal.index import EntryLocation, LogIndex
-from nyala.wal.recovered import Recovery
-from nyala.wal.recovery import recover
-from nyala.wal.segment import Segment
+from nyala.wal.recovery.opening import recover
+from nyala.wal.recovery.recovered import Recovery
+from nyala.wal.segments.format import BEGINS, TAIL, LogPosition, Record, RecordKind, group_bytes
+from nyala.wal.segments.segment import Segment
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_content import damage, fill
 from tests.unit.wal.support.wal_harness import (

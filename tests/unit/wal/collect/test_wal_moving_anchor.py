@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from nyala.wal import collect
-from nyala.wal.segment_allocator import SegmentAllocator
+from nyala.wal.segments.allocator import SegmentAllocator
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_content import fill
 from tests.unit.wal.support.wal_harness import (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.raft.messages import HardState
 from nyala.wal.cmeta import ConsensusMetadata, decode, encode
-from nyala.wal.format import crc32c
+from nyala.wal.segments.format import crc32c
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_cmeta import CONFIG
 from tests.unit.wal.support.wal_harness import UUID, A, B, Machine, vote

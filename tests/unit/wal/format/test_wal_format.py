@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from nyala.common.errors import BadChecksum, BadVersion, InvalidArgument, TooLarge
 from nyala.common.ids import OpId
 from nyala.raft.messages import Entry, EntryKind, HardState
-from nyala.wal.format import (
+from nyala.wal.append.frame import JOIN_BYTES, frame
+from nyala.wal.segments.format import (
     BEGINS,
     MAX_PAYLOAD_BYTES,
     NO_GROUP,
@@ -39,9 +40,8 @@ from nyala.wal.format import (
     unpack_record,
     unpack_segment_header,
 )
-from nyala.wal.frame import JOIN_BYTES, frame
-from nyala.wal.scan import scan
-from nyala.wal.segment import sequence_of
+from nyala.wal.segments.scan import scan
+from nyala.wal.segments.segment import sequence_of
 from tests.unit.wal.support.wal_harness import UUID, A, B, entry
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "wal"

@@ -5,7 +5,8 @@ import logging
 import pytest
 
 from nyala.common.errors import BadVersion, Corrupt, LogGap
-from nyala.wal.format import (
+from nyala.wal.append.frame import frame
+from nyala.wal.segments.format import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     LogPosition,
@@ -13,18 +14,9 @@ from nyala.wal.format import (
     draft_entry,
     group_bytes,
 )
-from nyala.wal.frame import frame
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_crashed import FIRST, SECOND, content, crashed, flipped, replace
-from tests.unit.wal.support.wal_harness import (
-    A,
-    B,
-    Machine,
-    durable,
-    entries,
-    entry,
-    indices,
-)
+from tests.unit.wal.support.wal_harness import A, B, Machine, durable, entries, entry, indices
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

@@ -4,13 +4,8 @@ import pytest
 
 from nyala.common.errors import BadChecksum
 from nyala.common.ids import TabletId
-from nyala.wal.format import (
-    RECORD_HEADER_BYTES,
-    TRAILER_BYTES,
-    find_footer,
-    to_group,
-)
-from nyala.wal.scan import scan
+from nyala.wal.segments.format import RECORD_HEADER_BYTES, TRAILER_BYTES, find_footer, to_group
+from nyala.wal.segments.scan import scan
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_crashed import FIRST, SECOND, content, crashed, flipped, replace
 from tests.unit.wal.support.wal_harness import (

@@ -6,9 +6,9 @@ import random
 import pytest
 
 from nyala.common.errors import BadChecksum, LogGap
-from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode, encode
-from nyala.wal.format import LogPosition
-from nyala.wal.scan import scan
+from nyala.wal.segments.extent import FILE_NAME, Extent, ExtentFile, decode, encode
+from nyala.wal.segments.format import LogPosition
+from nyala.wal.segments.scan import scan
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_crashed import FIRST, content, flipped
 from tests.unit.wal.support.wal_harness import (

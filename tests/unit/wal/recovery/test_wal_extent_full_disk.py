@@ -8,8 +8,8 @@ import pytest
 
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
-from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode
-from nyala.wal.format import LogPosition
+from nyala.wal.segments.extent import FILE_NAME, Extent, ExtentFile, decode
+from nyala.wal.segments.format import LogPosition
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_harness import A, Machine, SpyFiles, durable, entry, open_wal
 

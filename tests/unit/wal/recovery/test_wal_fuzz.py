@@ -13,7 +13,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.raft.messages import Entry, HardState
 from nyala.wal.dump import Finding, dump_log
-from nyala.wal.format import (
+from nyala.wal.segments.format import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     LogPosition,

@@ -4,10 +4,10 @@ import pytest
 
 from nyala.common.errors import Throttled
 from nyala.raft.messages import Entry, EntryKind
-from nyala.wal.extent import Extent, ExtentFile
-from nyala.wal.format import LogPosition
-from nyala.wal.recovery import recover
-from nyala.wal.slots import Slot, SlotQueue
+from nyala.wal.append.slots import Slot, SlotQueue
+from nyala.wal.recovery.opening import recover
+from nyala.wal.segments.extent import Extent, ExtentFile
+from nyala.wal.segments.format import LogPosition
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_content import fill
 from tests.unit.wal.support.wal_harness import (

@@ -1,6 +1,6 @@
 """Content of segments, for the tests of segments and of collections."""
 
-from nyala.wal.format import RECORD_HEADER_BYTES
+from nyala.wal.segments.format import RECORD_HEADER_BYTES
 from tests.unit.wal.support.wal_harness import durable, entry
 
 RECORD = RECORD_HEADER_BYTES + 100

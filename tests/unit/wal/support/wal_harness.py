@@ -12,9 +12,9 @@ from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.files import AppendFile, Files
 from nyala.env.tasks import LoopTasks, Tasks
 from nyala.raft.messages import Entry, EntryKind, HardState
+from nyala.wal.append.slots import Slot
 from nyala.wal.log import Wal
-from nyala.wal.recovered import RecoveredGroup
-from nyala.wal.slots import Slot
+from nyala.wal.recovery.recovered import RecoveredGroup
 from tests.sim.world.files import SimDisk
 from tests.sim.world.inode import Inode
 from tests.sim.world.loop import Incarnation, ProcessDied, SimLoop

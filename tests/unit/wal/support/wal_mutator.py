@@ -6,8 +6,8 @@ their target.
 
 from collections.abc import Sequence
 
-from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Record, crc32c
-from nyala.wal.scan import scan
+from nyala.wal.segments.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Record, crc32c
+from nyala.wal.segments.scan import scan
 
 Log = dict[str, bytes]
 """By name, the bytes of a log's segments."""

@@ -12,7 +12,7 @@ from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.access import authorities
 from nyala.master.access.authorities import RotationStep
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.records import CatalogTable, CatalogTablet
+from nyala.master.catalog.records.tables import CatalogTable, CatalogTablet
 from nyala.master.services.operations.waits import LeaderView
 from nyala.wire.proto import nyala_pb2 as pb
 

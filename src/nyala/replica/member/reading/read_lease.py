@@ -1,7 +1,7 @@
 """Read lease: the time for which a leader answers reads of the latest rows without a read round.
 
-The core states which rounds a majority has confirmed, and what it promised (`raft/reads.py`). The time is
-measured here, by a clock that also advances while the machine is suspended. On the loop only.
+The core states which rounds a majority has confirmed, and what it promised (`raft/roles/reads.py`). The time
+is measured here, by a clock that also advances while the machine is suspended. On the loop only.
 
 Why it is safe: docs/decisions/0011-read-leases.md.
 """
@@ -9,9 +9,9 @@ Why it is safe: docs/decisions/0011-read-leases.md.
 from collections import deque
 
 from nyala.env.clock import Clock
-from nyala.raft import reads
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import ReadConfirmed
+from nyala.raft.roles import reads
 
 USED_US_PER_MS = 800
 """Microseconds of a lease for each millisecond that a majority has promised.

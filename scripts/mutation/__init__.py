@@ -1,0 +1,1 @@
+"""Parts of `./run mutants`: edits, copies of the tree, trials, verdicts."""

@@ -1,0 +1,1 @@
+"""Records of the catalog, and the rows that hold them."""

@@ -1,0 +1,1 @@
+"""`nyala cluster ksck`: health of servers, tablets and replicas, and checksums of replicas."""

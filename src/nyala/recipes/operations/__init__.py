@@ -1,0 +1,1 @@
+"""Operations of a leader: their log, their state, and those that are pending."""

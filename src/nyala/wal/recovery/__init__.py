@@ -1,0 +1,1 @@
+"""Opening a log: replay, and the verdict on what was lost."""

@@ -1,0 +1,1 @@
+"""Segments of the log: their format, files, allocation and parser."""
