@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nyala.cli.output import SERVERS, Format, FormatOption, MastersOption, say, show, stays, verb
+from nyala.common.counted import counted
 from nyala.common.errors import NotFound
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def decommission(
     outcome = (
         "may have replicas again"
         if cancel
-        else f"is being decommissioned: {answer.replicas} replicas to move"
+        else f"is being decommissioned: {counted(answer.replicas, 'replica')} to move"
     )
     say(f"tablet server {server} {outcome}")
 

@@ -9,6 +9,7 @@ from nyala.client.calls.keys import KeyFinder
 from nyala.client.checks import OtherNames
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.read.read_spec import key_names
+from nyala.common.counted import counted
 from nyala.common.schema import Schema
 
 SHOWN = 20
@@ -73,4 +74,4 @@ class TableHandle(OtherNames):
             for c in schema.columns[:SHOWN]
         ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
         choices = "".join(f"\n  ({choice})" for choice in self._choices[:SHOWN])
-        return f"<{self.kind} {self.name!r}, {len(self._table.tablets)} tablets>{columns}{choices}"
+        return f"<{self.kind} {self.name!r}, {counted(len(self._table.tablets), 'tablet')}>{columns}{choices}"

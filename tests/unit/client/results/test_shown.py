@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from nyala.client.alter import Alter
 from nyala.client.client import Client
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.read.read_spec import ReadSpec
@@ -49,8 +50,20 @@ def test_scan_repr_states_that_nothing_was_read():
 def test_write_result_repr_states_rows_without_effect():
     assert repr(WriteResult(2, errors_table([]), 7)) == "<nyala.WriteResult: 2 rows, at 7>"
     shown = repr(WriteResult(1, errors_table([(3, "null_key", "a key column is null")]), 7))
-    assert "1 rows, and 1 WITHOUT EFFECT: row 3: a key column is null" in shown
+    assert "1 row, and 1 WITHOUT EFFECT: row 3: a key column is null" in shown
     assert "raise_for_errors()" in shown
+
+
+def test_alteration_repr_shows_its_steps():
+    made = Alter(NO_CONNECTION, OPENED)
+    assert repr(made) == "<nyala.Alter of table 't': no steps yet; commit() applies them>"
+    made.add_column("w", pa.int64()).drop_column("c1").rename_column("w", "x")
+    made.set_options({"max_bytes": 10**9}).rename("u").set_replicas(5).set_comment("a", "x")
+    assert repr(made) == (
+        "<nyala.Alter of table 't': add_column('w', int64), drop_column('c1'), rename_column('w', 'x'), "
+        "set_options({'max_bytes': 1000000000}), rename('u'), set_replicas(5), set_comment('a', 'x'); "
+        "commit() applies them>"
+    )
 
 
 def test_client_repr_shows_masters():
