@@ -48,9 +48,7 @@ class NyalaError(Exception):
         return f"{self.message} [{self.code}]"
 
     def another(self) -> Self:
-        """Return an equal error. Of an error that several callers raise, each needs its own: a raised error
-        gets the traceback and the context of its caller.
-        """
+        """Return an equal error, for another caller: a raised error has the traceback of one caller."""
         made = copy(self)
         made.__cause__, made.__suppress_context__ = self.__cause__, self.__suppress_context__
         return made
