@@ -56,6 +56,11 @@ def local_masters(given: str) -> str:
     return found.masters
 
 
+def _masters_given(context: typer.Context, given: str) -> str:
+    """Return the masters of a command; while a shell completes its line, what is typed so far."""
+    return given if context.resilient_parsing else local_masters(given)
+
+
 FormatOption = Annotated[
     Format,
     typer.Option(
@@ -76,7 +81,7 @@ MastersOption = Annotated[
     typer.Option(
         "--masters",
         envvar="NYALA_MASTERS",
-        callback=local_masters,
+        callback=_masters_given,
         show_default=False,
         help=f"host:port,...; not given: the local cluster in {DEFAULT_DIR}.",
     ),
