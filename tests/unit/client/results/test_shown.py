@@ -16,7 +16,7 @@ from nyala.client.sql.query import run_sql
 from nyala.client.table import Table
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument
-from nyala.common.hybrid_time import as_stamp
+from nyala.common.hybrid_time import as_stamp, stamp_of_text
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
@@ -89,6 +89,8 @@ def test_client_repr_shows_masters():
         (lambda: STAMP("2026-01-01"), "not str", "pass client.now()"),
         (lambda: STAMP(1.5), "not float", "pass client.now()"),
         (lambda: as_stamp(datetime(2026, 1, 1)), "no time zone", "pass an aware one"),
+        (lambda: stamp_of_text("2026-01-31"), "has no zone", "in UTC 2026-01-31T00:00:00+00:00"),
+        (lambda: stamp_of_text("\uff11"), "is no time", "with its zone, such as"),
         (lambda: as_stamp(1 << 63), "1970 to 2041", "pass one of these"),
         (lambda: as_stamp(1_795_935_000), "number of seconds since 1970", "fromtimestamp"),
         (lambda: as_stamp(1_795_935_000_000), "number of milliseconds", "fromtimestamp"),
