@@ -353,6 +353,7 @@ def server_facts(
         }
 
     listings: dict[str, Callable[[], Listing]] = {}
+    leader: Callable[[], str] = str
     documents: dict[str, Callable[[], object]] = {}
     if isinstance(server, TabletServer):
         listings["/tablets"] = server.tablets_page
@@ -361,6 +362,7 @@ def server_facts(
         listings["/servers"] = server.master_responses.page
     elif isinstance(server, Master):
         listings |= server.pages()
+        leader = server.leader_web_address
         master = server
         documents["/prometheus-sd"] = lambda: service_discovery(
             master.cluster_id, master.targets(), secure=secure
@@ -375,5 +377,12 @@ def server_facts(
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}
     title = f"nyala {role} {addresses.public}"
     return Facts(
-        title, unavailable_reason, values, lambda: links, metrics.registry, listings, documents
+        title,
+        unavailable_reason,
+        values,
+        lambda: links,
+        metrics.registry,
+        listings,
+        documents,
+        leader,
     )

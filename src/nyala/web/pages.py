@@ -82,6 +82,19 @@ def overview(
     return _page(title, f"<table>\n{rows}\n</table>\n", {**own, **links})
 
 
+def refusal(title: str, path: str, reason: str, elsewhere: str) -> str:
+    """Return the page that says why a process does not have a page.
+
+    Args:
+        title: title of the process.
+        path: of the page.
+        reason: why.
+        elsewhere: URL of the page at another server; empty: none is known.
+    """
+    links = {"overview": "/"} | ({"this page of the leader master": elsewhere} if elsewhere else {})
+    return _page(f"{path} of {title}", f"<p>{escape(reason)}</p>\n", links)
+
+
 def message(title: str, body: str) -> str:
     """Return a page without links.
 
