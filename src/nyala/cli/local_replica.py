@@ -7,7 +7,7 @@ import typer
 from nyala.cli.fs import ServerDir, ServerRole
 from nyala.cli.output import FILES, Format, FormatOption, fail, print_json, say, show, stays, verb
 from nyala.cli.servers import SetOption, option_flags
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a stopped server.")
 cmeta = typer.Typer(no_args_is_help=True, help="A replica's consensus metadata.")

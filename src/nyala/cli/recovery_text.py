@@ -4,8 +4,8 @@ from typing import Any
 
 from nyala.cli.output import say
 from nyala.cli.wal_text import time_text
-from nyala.common.counted import counted
 from nyala.common.hybrid_time import to_micros
+from nyala.common.texts.counted import counted
 from nyala.offline.recovery import RecoveryPlan
 
 

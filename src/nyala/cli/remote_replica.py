@@ -15,7 +15,7 @@ from nyala.cli.output import (
     stays,
     verb,
 )
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 from nyala.operate.run import connected
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a running tablet server.")

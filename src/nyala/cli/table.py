@@ -26,7 +26,7 @@ from nyala.cli.output import (
     verb,
 )
 from nyala.cli.table_alter import Name, parse_value
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 
 app = typer.Typer(no_args_is_help=True, help="Tables.")
 Where = Annotated[

@@ -16,7 +16,7 @@ from nyala.cli.output import (
     stays,
     verb,
 )
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 
 if TYPE_CHECKING:
     from nyala.env.env import Env

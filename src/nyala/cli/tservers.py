@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nyala.cli.output import SERVERS, Format, FormatOption, MastersOption, say, show, stays, verb
-from nyala.common.counted import counted
 from nyala.common.errors import NotFound
+from nyala.common.texts.counted import counted
 
 if TYPE_CHECKING:
     from nyala.client.core import ClientCore

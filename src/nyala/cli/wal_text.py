@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from nyala.common.counted import counted
 from nyala.common.hybrid_time import LOGICAL_MASK, to_micros
+from nyala.common.texts.counted import counted
 from nyala.raft.messages import EntryKind
 from nyala.wal.dump import ExtentStatus, Finding, LogDump, Problem, SegmentDump, last_of
 from nyala.wal.format import ENTRIES, RECORD_HEADER_BYTES, Record, RecordKind

@@ -6,8 +6,8 @@ from functools import cache
 
 import pyarrow as pa
 
-from nyala.common.counted import counted
 from nyala.common.errors import OutcomeUnknown, Rejected
+from nyala.common.texts.counted import counted
 
 ERRORS = pa.schema([("row", pa.int64()), ("code", pa.string()), ("message", pa.string())])
 SHOWN = 5

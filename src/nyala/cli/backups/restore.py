@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import MastersOption, fail, moment_of, say, stays, verb
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 
 
 @verb

@@ -9,7 +9,7 @@ import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, show, stays, verb
 from nyala.cli.ram.run import DEFAULT_ENSEMBLE, DEFAULT_JOURNAL, EnsembleName, JournalName
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 
 if TYPE_CHECKING:
     from nyala.client.connection import Connection

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, print_json, say, show, stays, verb
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 
 if TYPE_CHECKING:
     from nyala.env.env import Env

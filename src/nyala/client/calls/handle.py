@@ -9,8 +9,8 @@ from nyala.client.calls.keys import KeyFinder
 from nyala.client.checks import OtherNames
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.read.read_spec import key_names
-from nyala.common.counted import counted
 from nyala.common.schema import Schema
+from nyala.common.texts.counted import counted
 
 SHOWN = 20
 """Most columns in the `repr` of a table."""

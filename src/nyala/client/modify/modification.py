@@ -22,10 +22,10 @@ from nyala.client.read.ordered_merge import last_key
 from nyala.client.read.read_spec import ReadSpec, key_names
 from nyala.client.results import PartlyWritten
 from nyala.client.write.watch import Watch
-from nyala.common.counted import counted
 from nyala.common.errors import InvalidArgument, NyalaError, has_no_effect
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema, arrow_schema
+from nyala.common.texts.counted import counted
 
 CHUNK_ROWS = 100_000
 """Maximum number of rows of a chunk."""

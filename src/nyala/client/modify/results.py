@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from nyala.common.counted import counted
 from nyala.common.errors import OutcomeUnknown
+from nyala.common.texts.counted import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from nyala.client.results import PartlyWritten, errors_table
 from nyala.client.write.pending_call import Written
-from nyala.common.counted import counted
 from nyala.common.errors import NyalaError, has_no_effect
+from nyala.common.texts.counted import counted
 from nyala.wire.proto import nyala_pb2 as pb
 
 NOT_SENT, UNKNOWN, ACKNOWLEDGED = 0, 1, 2

@@ -7,9 +7,9 @@ state changes without a version (S3.6). The list is distributed by wire/server_l
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nyala.common.counted import counted
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId
+from nyala.common.texts.counted import counted
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.ddl.operation import CatalogOperation

@@ -5,7 +5,7 @@ It keeps nothing between two runs: a step that was performed is not in the plan 
 
 from collections.abc import Iterable, Sequence
 
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 from nyala.operate.doctor.facts import ClusterFacts, Declared, MasterFacts, TServerFacts
 from nyala.operate.doctor.steps import AddMaster, RecoveryStep, RemoveMaster, risk_of
 from nyala.operate.doctor.tablet_steps import of_orphan, of_tablet, voters_of

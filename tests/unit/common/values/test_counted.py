@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.common.counted import counted
+from nyala.common.texts.counted import counted
 
 
 @pytest.mark.parametrize(
