@@ -14,10 +14,11 @@ class AsyncAlter(AlterBuilder):
         table: the table.
     """
 
+    kind = "nyala.aio.AsyncAlter"
+
     def __init__(self, session: Session, table: OpenTable) -> None:
         self._session = session  # first, as it is what refuses to be pickled
         super().__init__(table)
-        self._table = table
 
     async def commit(self) -> None:
         """Apply all steps at once; raises as `nyala.Table.alter().commit`.

@@ -169,6 +169,8 @@ class AsyncClient(OtherNames):
         name: str,
         replicas: int = DEFAULT_REPLICAS,
         journal_bytes: int = DEFAULT_JOURNAL_BYTES,
+        *,
+        exist_ok: bool = False,
     ) -> AsyncJournal:
         """Create a journal and return it when it runs; raises as `nyala.Client.create_journal`.
 
@@ -176,10 +178,11 @@ class AsyncClient(OtherNames):
             name: unique among tables and journals.
             replicas: odd, at most the number of live tablet servers.
             journal_bytes: most bytes of its valid entries and keys, which every replica has in memory.
+            exist_ok: a journal of this name is returned as it is, also if its replicas or bytes are others.
         """
         check_journal(name, replicas, journal_bytes)
         core = self._journals
-        made = core.create(name, replicas, journal_bytes)
+        made = core.create(name, replicas, journal_bytes, exist_ok)
         opened = await self._session.core().caller.change(made)
         return AsyncJournal(self._session, core, opened)
 

@@ -7,6 +7,7 @@ import typer
 from nyala.cli.fs import ServerDir, ServerRole
 from nyala.cli.output import FILES, Format, FormatOption, fail, print_json, say, show, stays, verb
 from nyala.cli.servers import SetOption, option_flags
+from nyala.common.texts.counted import counted
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a stopped server.")
 cmeta = typer.Typer(no_args_is_help=True, help="A replica's consensus metadata.")
@@ -182,7 +183,7 @@ def unsafe_recover(
         print_json(facts(left, backup))
     elif backup:
         print(
-            f"{group} continues from entry {left.last} with {left.rows:,} rows in its files, on "
+            f"{group} continues from entry {left.last} with {counted(left.rows, 'row')} in its files, on "
             f"{owner.uuid} only"
         )
         print(f"start the server; the previous metadata is kept as {backup}")

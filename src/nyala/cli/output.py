@@ -56,6 +56,11 @@ def local_masters(given: str) -> str:
     return found.masters
 
 
+def _masters_given(context: typer.Context, given: str) -> str:
+    """Return the masters of a command; while a shell completes its line, what is typed so far."""
+    return given if context.resilient_parsing else local_masters(given)
+
+
 FormatOption = Annotated[
     Format,
     typer.Option(
@@ -76,7 +81,7 @@ MastersOption = Annotated[
     typer.Option(
         "--masters",
         envvar="NYALA_MASTERS",
-        callback=local_masters,
+        callback=_masters_given,
         show_default=False,
         help=f"host:port,...; not given: the local cluster in {DEFAULT_DIR}.",
     ),
@@ -89,8 +94,6 @@ def dir_hint(dir: str) -> str:
     return "" if dir == DEFAULT_DIR else f" --dir {shlex.quote(dir)}"
 
 
-IDS = ("id", "uuid", "tablet", "link")
-"""Columns that users copy from: never truncated or wrapped."""
 PLAIN = ("pid", "at", "timestamp", "epoch")
 """Numeric columns that users copy from: no thousands separators."""
 PIPE_WIDTH = 10_000
@@ -122,15 +125,54 @@ def show(
         for row in (columns, *rows):
             print(",".join(map(_csv_field, row)))
         return
+    cells = [
+        [_cell(v, data or c in PLAIN) for c, v in zip(columns, row, strict=True)] for row in rows
+    ]
+    _print_table(columns, cells, title)
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    """Print a table; on a narrow terminal without lines, or each row as lines of name and value.
+
+    A word of a cell is never broken in a table: a terminal of 80 columns has no room for two ids.
+
+    Args:
+        columns: their headings.
+        rows: the cells, as markup.
+        title: title of the table; empty: none.
+    """
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left")
-    for column in columns:
-        table.add_column(column, no_wrap=column in IDS, overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(v, data or c in PLAIN) for c, v in zip(columns, row, strict=True)))
-    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else PIPE_WIDTH)
+    unlimited = console.options.update(width=PIPE_WIDTH)
+    with_lines = Table(title=title or None, title_justify="left")
+    without = Table(
+        title=title or None, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False
+    )
+    for table in (with_lines, without):
+        for number, column in enumerate(columns):
+            words = not rows or any(" " in row[number] for row in rows)
+            table.add_column(column, no_wrap=terminal and not words, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        needed = Measurement.get(console, unlimited, table).minimum
+        if not (rows and terminal) or needed <= console.width:
+            console.print(table)
+            return
+    if title:
+        console.print(title, style="italic")
+    for number, row in enumerate(rows):
+        if number:
+            console.print()
+        lines = Table.grid(padding=(0, 2, 0, 0))
+        lines.add_column(style="bold")
+        lines.add_column(overflow="fold")
+        for name, value in zip(columns, row, strict=True):
+            lines.add_row(name, value)
+        console.print(lines)
 
 
 def print_json(value: Any, *, line: bool = False) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from nyala.cli.output import say
 from nyala.cli.wal_text import time_text
 from nyala.common.hybrid_time import to_micros
+from nyala.common.texts.counted import counted
 from nyala.offline.recovery import RecoveryPlan
 
 
@@ -15,9 +16,8 @@ def show_plan(left: RecoveryPlan, directory: str) -> None:
     when = (
         f", of {time_text(to_micros(left.flush_point.stamp))} UTC" if left.flush_point.stamp else ""
     )
-    say(
-        f"  its files are intact and have {left.rows:,} rows, as of entry {left.flush_point.op}{when}"
-    )
+    rows = counted(left.rows, "row")
+    say(f"  its files are intact and have {rows}, as of entry {left.flush_point.op}{when}")
     if left.keeps_log:
         say(f"  its log continues up to entry {left.last}")
     else:

@@ -15,6 +15,7 @@ from nyala.cli.output import (
     stays,
     verb,
 )
+from nyala.common.texts.counted import counted
 from nyala.operate.run import connected
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a running tablet server.")
@@ -48,7 +49,7 @@ def check(server: Server, masters: MastersOption = "", format: FormatOption = Fo
     else:
         for problem in problems:
             print(f"Error: {problem}")
-        print("FAILED" if problems else f"OK: {len(rows)} replicas on {found}")
+        print("FAILED" if problems else f"OK: {counted(len(rows), 'replica')} on {found}")
     if problems:
         raise typer.Exit(1)
 

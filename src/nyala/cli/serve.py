@@ -307,6 +307,18 @@ async def _wait_for_stop(server: ServerProcess) -> None:
                 await stop.wait()
 
 
+def _own_pages(server: ServerProcess) -> dict[str, Callable[[], Listing]]:
+    """Return the pages that only servers of this role have."""
+    if isinstance(server, TabletServer):
+        return {
+            "/tablets": server.tablets_page,
+            "/scans": server.scans_page,
+            "/maintenance": server.maintenance_page,
+            "/servers": server.master_responses.page,
+        }
+    return server.pages() if isinstance(server, Master) else {}
+
+
 def server_facts(
     role: str,
     server: ServerProcess,
@@ -352,20 +364,14 @@ def server_facts(
             "peer address": addresses.peer,
         }
 
-    listings: dict[str, Callable[[], Listing]] = {}
     documents: dict[str, Callable[[], object]] = {}
-    if isinstance(server, TabletServer):
-        listings["/tablets"] = server.tablets_page
-        listings["/scans"] = server.scans_page
-        listings["/maintenance"] = server.maintenance_page
-        listings["/servers"] = server.master_responses.page
-    elif isinstance(server, Master):
-        listings |= server.pages()
-        master = server
+    leader: Callable[[], str] = str
+    if isinstance(server, Master):
+        leader, master = server.leader_web_address, server
         documents["/prometheus-sd"] = lambda: service_discovery(
             master.cluster_id, master.targets(), secure=secure
         )
-    listings |= {
+    listings = _own_pages(server) | {
         "/threads": threads_page,
         "/anchors": lambda: anchors_page(server.host),
         "/log": LINES.page,
@@ -375,5 +381,12 @@ def server_facts(
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}
     title = f"nyala {role} {addresses.public}"
     return Facts(
-        title, unavailable_reason, values, lambda: links, metrics.registry, listings, documents
+        title,
+        unavailable_reason,
+        values,
+        lambda: links,
+        metrics.registry,
+        listings,
+        documents,
+        leader,
     )

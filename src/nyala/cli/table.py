@@ -26,6 +26,7 @@ from nyala.cli.output import (
     verb,
 )
 from nyala.cli.table_alter import Name, parse_value
+from nyala.common.texts.counted import counted
 
 app = typer.Typer(no_args_is_help=True, help="Tables.")
 Where = Annotated[
@@ -91,9 +92,8 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
         })  # fmt: skip
         return
     if format is Format.TABLE:
-        text = (
-            f"table {name}, {described.state}, {described.replicas} replicas{described.size_text}"
-        )
+        replicas = counted(described.replicas, "replica")
+        text = f"table {name}, {described.state}, {replicas}{described.size_text}"
         print(f"{text}, id {described.id}")
     show(column_names, columns, format)
     show(place_names, places, format)
@@ -242,13 +242,13 @@ def statistics(
         show(SIZES, [astuple(s) for s in sizes], format)
     if format is Format.TABLE:
         print(
-            f"table {name}: {rows:,} rows, {size:,} bytes in {len(sizes)} tablets; {every:,} bytes with all "
-            "replicas"
+            f"table {name}: {counted(rows, 'row')}, {counted(size, 'byte')} in "
+            f"{counted(len(sizes), 'tablet')}; {counted(every, 'byte')} with all replicas"
         )
     if silent:
         raise fail(
-            f"the sums lack {len(silent)} tablets whose leader does not answer: {', '.join(silent)}; see "
-            "nyala cluster ksck"
+            f"the sums lack {counted(len(silent), 'tablet')} whose leader does not answer: "
+            f"{', '.join(silent)}; see nyala cluster ksck"
         )
 
 
@@ -318,7 +318,7 @@ def _change_rows(
             raise fail("--after belongs to a snapshot; give --at of the same call too", 2)
         with table.hold(moment) as hold:
             found = table.scan(where=where, at=hold.at).count()
-            asked = f"{what} {found:,} of {table.scan(at=hold.at).count():,} rows of table {name}?"
+            asked = f"{what} {found:,} of {counted(table.scan(at=hold.at).count(), 'row')} of table {name}?"
             if not (yes or typer.confirm(asked)):
                 raise fail("nothing was changed", 1)
             from_here: dict[str, Any] = {"at": hold.at, "after": after or None, "progress": True}
@@ -329,7 +329,7 @@ def _change_rows(
                     done = table.update_where(where, values, **from_here)
             except KeyboardInterrupt as err:
                 raise fail(f"interrupted: {err.__cause__ or 'nothing was changed'}", 130) from None
-    print(f"{what.lower()}d {done.changed} rows of table {name}")
+    print(f"{what.lower()}d {counted(done.changed, 'row')} of table {name}")
     if done.missing:
         say(f"{done.missing} rows were deleted by others before")
     for error in done.errors.slice(0, 5).to_pylist():

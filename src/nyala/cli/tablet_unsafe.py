@@ -16,6 +16,7 @@ from nyala.cli.output import (
     stays,
     verb,
 )
+from nyala.common.texts.counted import counted
 
 if TYPE_CHECKING:
     from nyala.env.env import Env
@@ -173,7 +174,7 @@ def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: 
         print(f"nothing to do: the configuration of {outcome.config} is this one already")
     else:
         print(
-            f"the configuration of {outcome.config} is committed; {len(todo.keep)} members are left"
+            f"the configuration of {outcome.config} is committed; {counted(len(todo.keep), 'member')} left"
         )
         what = "no entry" if lost is None else f"entries {lost[0]} to {lost[1]}"
         print(f"known to be lost after {last}: {what}; the removed members may have had more")

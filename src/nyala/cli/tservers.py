@@ -6,6 +6,7 @@ import typer
 
 from nyala.cli.output import SERVERS, Format, FormatOption, MastersOption, say, show, stays, verb
 from nyala.common.errors import NotFound
+from nyala.common.texts.counted import counted
 
 if TYPE_CHECKING:
     from nyala.client.core import ClientCore
@@ -23,6 +24,7 @@ def register(group: typer.Typer) -> None:
     group.command("list")(tserver_list)
     group.command("will")(will)
     group.command("decommission")(decommission)
+    group.command("unregister")(unregister)
     group.add_typer(state, name="state")
 
 
@@ -141,9 +143,26 @@ def decommission(
     outcome = (
         "may have replicas again"
         if cancel
-        else f"is being decommissioned: {answer.replicas} replicas to move"
+        else f"is being decommissioned: {counted(answer.replicas, 'replica')} to move"
     )
     say(f"tablet server {server} {outcome}")
+
+
+@verb
+@stays(SERVERS)
+def unregister(server: Server, masters: MastersOption = "") -> None:
+    """Remove a stopped server without replicas from the lists; if it starts again it is listed again.
+
+    It is refused while the server is alive or is a member of a tablet: decommission it first.
+    """
+    from nyala.wire import methods
+    from nyala.wire.proto import nyala_pb2 as pb
+
+    def wanted(answers: list[Any]) -> pb.UnregisterServerRequest:
+        return pb.UnregisterServerRequest(uuid=_found(answers[0], server))
+
+    _call_leader(masters, _servers(), (methods.UNREGISTER_SERVER, wanted))
+    say(f"tablet server {server} is unregistered")
 
 
 def _set(masters: str, server: str, *, on: bool) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nyala.common.hybrid_time import LOGICAL_MASK, to_micros
+from nyala.common.texts.counted import counted
 from nyala.raft.messages import EntryKind
 from nyala.wal.dump import ExtentStatus, Finding, LogDump, Problem, SegmentDump, last_of
 from nyala.wal.segments.format import ENTRIES, RECORD_HEADER_BYTES, Record, RecordKind
@@ -47,8 +48,8 @@ def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
     count = sum(len(s.records) for s in log.segments)
     groups = {r.group for s in log.segments for r in s.records if r.kind is not RecordKind.MARKER}
     print(
-        f"{_plural(len(log.segments), 'segment')}, {_plural(count, 'record')} of "
-        f"{_plural(len(groups), 'group')}; it was durable up to segment "
+        f"{counted(len(log.segments), 'segment')}, {counted(count, 'record')} of "
+        f"{counted(len(groups), 'group')}; it was durable up to segment "
         f"{log.proven.sequence}, offset {log.proven.offset:,}"
     )
     if log.extent_file is not None:
@@ -105,7 +106,7 @@ def _segment_state(segment: SegmentDump) -> str:
         return f"open: {segment.used:,} of {segment.size:,} bytes used"
     closed_us, rows = segment.footer
     when = f" at {time_text(closed_us)} UTC" if closed_us else ""
-    return f"sealed{when}: {segment.size:,} bytes, index of {_plural(rows, 'row')}"
+    return f"sealed{when}: {segment.size:,} bytes, index of {counted(rows, 'row')}"
 
 
 def _line(record: Record) -> str:
@@ -132,7 +133,7 @@ def _content(record: Record) -> str:
     stamp = f"{time_text(to_micros(record.stamp))}+{record.stamp & LOGICAL_MASK}"
     if record.entry_kind == EntryKind.CONFIG:
         return f"{stamp}  {_members(payload)}"
-    return f"{stamp}  {_plural(record.length - RECORD_HEADER_BYTES, 'byte')}"
+    return f"{stamp}  {counted(record.length - RECORD_HEADER_BYTES, 'byte')}"
 
 
 def _members(payload: bytes) -> str:
@@ -197,7 +198,3 @@ def time_text(micros: int) -> str:
         return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f")
     except OverflowError:
         return str(micros)
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -27,16 +27,25 @@ class AlterSteps:
 
     Args:
         table: the present definition.
+
+    Attributes:
+        steps: in order.
+        shown: the call that made each step, as a text.
     """
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
         self._schema = table.schema
         self.steps: list[pb.AlterStep] = []
+        self.shown: list[str] = []
 
-    def _take(self, step: alteration.Step, message: pb.AlterStep) -> None:
+    def _take(self, step: alteration.Step, message: pb.AlterStep, shown: str) -> None:
         self._schema = alteration.alter(self._schema, [step])
+        self._add(message, shown)
+
+    def _add(self, message: pb.AlterStep, shown: str) -> None:
         self.steps.append(message)
+        self.shown.append(shown)
 
     def add_column(
         self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None,
@@ -61,53 +70,65 @@ class AlterSteps:
             name=name, type=type_name(plain_type(type)), nullable=nullable, immutable=immutable,
             comment=comment,
         ))  # fmt: skip
-        self._take(step, message)
+        self._take(step, message, f"add_column({name!r}, {plain_type(type)})")
         made = self._schema.column(name)
         message.add_column.default_ipc = value_to_ipc(made.default)
 
     def drop_column(self, name: str) -> None:
         """See `Alter.drop_column`."""
         check_text("name", name)
-        self._take(alteration.DropColumn(name), pb.AlterStep(drop_column=name))
+        self._take(
+            alteration.DropColumn(name), pb.AlterStep(drop_column=name), f"drop_column({name!r})"
+        )
 
     def rename_column(self, name: str, new_name: str) -> None:
         """See `Alter.rename_column`."""
         check_text("name", name)
         check_text("new_name", new_name)
         message = pb.AlterStep.Rename(name=name, new_name=new_name)
-        self._take(alteration.RenameColumn(name, new_name), pb.AlterStep(rename_column=message))
+        self._take(
+            alteration.RenameColumn(name, new_name),
+            pb.AlterStep(rename_column=message),
+            f"rename_column({name!r}, {new_name!r})",
+        )
 
     def set_default(self, name: str, default: Any) -> None:
         """See `Alter.set_default`."""
         check_text("name", name)
         message = pb.AlterStep(set_default=pb.AlterStep.Value(name=name))
-        self._take(alteration.SetDefault(name, default), message)
+        self._take(
+            alteration.SetDefault(name, default), message, f"set_default({name!r}, {default!r})"
+        )
         message.set_default.ipc = value_to_ipc(self._schema.column(name).default)
 
     def allow_nulls(self, name: str) -> None:
         """See `Alter.allow_nulls`."""
         check_text("name", name)
-        self._take(alteration.AllowNulls(name), pb.AlterStep(allow_nulls=name))
+        self._take(
+            alteration.AllowNulls(name), pb.AlterStep(allow_nulls=name), f"allow_nulls({name!r})"
+        )
 
     def set_comment(self, comment: str, column: str | None = None) -> None:
         """See `Alter.set_comment`."""
         check_text("comment", comment)
         if column is None:
-            self.steps.append(pb.AlterStep(table_comment=comment))
+            self._add(pb.AlterStep(table_comment=comment), f"set_comment({comment!r})")
         else:
             message = pb.AlterStep.Text(name=column, text=comment)
             step = alteration.SetComment(column, comment)
-            self._take(step, pb.AlterStep(column_comment=message))
+            self._take(
+                step, pb.AlterStep(column_comment=message), f"set_comment({comment!r}, {column!r})"
+            )
 
     def rename(self, new_name: str) -> None:
         """See `Alter.rename`."""
         check_text("new_name", new_name)
-        self.steps.append(pb.AlterStep(rename_table=new_name))
+        self._add(pb.AlterStep(rename_table=new_name), f"rename({new_name!r})")
 
     def set_owner(self, owner: str) -> None:
         """See `Alter.set_owner`."""
         check_text("owner", owner)
-        self.steps.append(pb.AlterStep(owner=owner))
+        self._add(pb.AlterStep(owner=owner), f"set_owner({owner!r})")
 
     def set_options(self, options: Mapping[str, Any]) -> None:
         """See `Alter.set_options`."""
@@ -118,20 +139,22 @@ class AlterSteps:
             check_text("options", key)
             check_text("options", given)
             text = pb.AlterStep.Text(name=key, text=given)
-            self.steps.append(pb.AlterStep(option=text))
+            self._add(pb.AlterStep(option=text), f"set_options({{{key!r}: {value!r}}})")
 
     def set_replicas(self, replicas: int) -> None:
         """See `Alter.set_replicas`."""
         check_replicas(replicas)
-        self.steps.append(pb.AlterStep(replicas=replicas))
+        self._add(pb.AlterStep(replicas=replicas), f"set_replicas({replicas})")
 
     def add_range(self, lower: Any, upper: Any) -> None:
         """See `Alter.add_range`."""
-        self.steps.append(pb.AlterStep(add_range=self._range(lower, upper)))
+        piece = self._range(lower, upper)
+        self._add(pb.AlterStep(add_range=piece), f"add_range({lower!r}, {upper!r})")
 
     def drop_range(self, lower: Any, upper: Any) -> None:
         """See `Alter.drop_range`."""
-        self.steps.append(pb.AlterStep(drop_range=self._range(lower, upper)))
+        piece = self._range(lower, upper)
+        self._add(pb.AlterStep(drop_range=piece), f"drop_range({lower!r}, {upper!r})")
 
     def _range(self, lower: Any, upper: Any) -> pb.RangePartition:
         ids = self._table.partition_schema.range_column_ids
@@ -153,8 +176,15 @@ class AlterBuilder(OtherNames):
         table: the present definition.
     """
 
+    kind: str
+
     def __init__(self, table: OpenTable) -> None:
         self._steps = AlterSteps(table)
+        self._table = table
+
+    def __repr__(self) -> str:
+        steps = ", ".join(self._steps.shown) or "no steps yet"
+        return f"<{self.kind} of table {self._table.name!r}: {steps}; commit() applies them>"
 
     def add_column(
         self, name: str, type: pa.DataType, *, nullable: bool = True, default: Any = None,
@@ -241,10 +271,11 @@ class AlterBuilder(OtherNames):
 class Alter(AlterBuilder):
     """A builder of table alterations: chain the steps, then call `commit`, which sends them."""
 
+    kind = "nyala.Alter"
+
     def __init__(self, connection: Connection, table: OpenTable) -> None:
         super().__init__(table)
         self._connection = connection
-        self._table = table
 
     def commit(self) -> None:
         """Apply all steps at once; returns when every tablet has applied them and this table is up to date.

@@ -97,7 +97,7 @@ class Client(OtherNames):
             comment: shown by `nyala table describe`.
             index: all levels of a pandas index become columns; otherwise only those that `primary_key` names.
             exist_ok: a table of this name that has the same key and all these columns, of the same types, is
-                returned as it is, also if its partition, options or defaults are others.
+                returned as it is when its tablets run, also if its partition, options or defaults are others.
             **conversion: `nan_is_null` and `round_decimals`, as for `Table.upsert`; with `round_decimals`
                 columns of decimals become double.
 
@@ -105,7 +105,7 @@ class Client(OtherNames):
             AlreadyPresent: the name is taken; with `exist_ok`: by a table with another key or other columns.
             InvalidArgument: a wrong definition, or more replicas than tablet servers.
             SchemaMismatch: the data have a value that the column cannot represent exactly.
-            NotReady: it was created, but not all its tablets run yet.
+            NotReady: it was created, or existed, but not all its tablets run.
             OutcomeUnknown: it may have been created, or may still be.
             TimedOut: no master answered; nothing was created.
         """
@@ -179,6 +179,8 @@ class Client(OtherNames):
         name: str,
         replicas: int = DEFAULT_REPLICAS,
         journal_bytes: int = DEFAULT_JOURNAL_BYTES,
+        *,
+        exist_ok: bool = False,
     ) -> Journal:
         """Create a journal and return it when it runs.
 
@@ -186,12 +188,15 @@ class Client(OtherNames):
             name: unique among tables and journals.
             replicas: odd, at most the number of live tablet servers.
             journal_bytes: most bytes of its valid entries and keys, which every replica has in memory.
+            exist_ok: a journal of this name is returned as it is, also if its replicas or bytes are others.
 
         Raises:
-            AlreadyPresent, InvalidArgument, NotReady, OutcomeUnknown, TimedOut: as `create_table`.
+            AlreadyPresent: the name is taken; with `exist_ok`: by a table.
+            InvalidArgument, NotReady, OutcomeUnknown, TimedOut: as `create_table`.
         """
         check_journal(name, replicas, journal_bytes)
-        opened = self._connection.change(self._journals.create(name, replicas, journal_bytes))
+        made = self._journals.create(name, replicas, journal_bytes, exist_ok)
+        opened = self._connection.change(made)
         return Journal(self._connection, self._journals, opened)
 
     def journal(self, name: str) -> Journal:

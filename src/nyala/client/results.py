@@ -7,6 +7,7 @@ from functools import cache
 import pyarrow as pa
 
 from nyala.common.errors import OutcomeUnknown, Rejected
+from nyala.common.texts.counted import counted
 
 ERRORS = pa.schema([("row", pa.int64()), ("code", pa.string()), ("message", pa.string())])
 SHOWN = 5
@@ -95,11 +96,11 @@ class WriteResult:
     def __repr__(self) -> str:
         if not self.errors.num_rows:
             end = f", STOPPED before row {self.next_row}" if self.stopped else ""
-            return f"<nyala.WriteResult: {self.rows} rows, at {self.timestamp}{end}>"
+            return f"<nyala.WriteResult: {counted(self.rows, 'row')}, at {self.timestamp}{end}>"
         first = self.errors.slice(0, 1).to_pylist()[0]
         return (
-            f"<nyala.WriteResult: {self.rows} rows, and {self.errors.num_rows} WITHOUT EFFECT: row "
-            f"{first['row']}: {first['message']}; all in .errors, raise_for_errors() raises>"
+            f"<nyala.WriteResult: {counted(self.rows, 'row')}, and {self.errors.num_rows:,} WITHOUT EFFECT: "
+            f"row {first['row']}: {first['message']}; all in .errors, raise_for_errors() raises>"
         )
 
     def raise_for_errors(self) -> "WriteResult":
@@ -113,8 +114,9 @@ class WriteResult:
         first = self.errors.slice(0, SHOWN).to_pylist()
         words = "; ".join(f"row {e['row']}: {e['code']} ({e['message']})" for e in first)
         more = self.errors.num_rows - len(first)
+        every = counted(self.rows + self.errors.num_rows, "row")
         raise RowErrors(
-            f"{self.errors.num_rows} of {self.rows + self.errors.num_rows} rows had no effect: {words}"
+            f"{self.errors.num_rows:,} of {every} had no effect: {words}"
             + (f"; and {more} more in .errors" if more > 0 else ""),
             errors=self.errors,
         )

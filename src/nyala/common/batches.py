@@ -54,7 +54,9 @@ def to_batches(
 
     Returns:
         Batches in row order, with all key columns and those others that the data has. Values are valid Arrow
-        data; nulls are not checked. Empty data gives no batch.
+        data; nulls are not checked. Data without rows give no batch; they need have no columns, but those
+        that they have are checked. The column types of a pandas frame without rows are not: pandas chose
+        them without values.
 
     Raises:
         SchemaMismatch: an unknown or missing column, or a value that its column cannot hold exactly; the
@@ -146,7 +148,10 @@ def _tables(
         raise InvalidArgument(
             f"a {type(data).__name__} is not table data; {_remedy(data)}pass {_EXPECTED}"
         )
-    return [_of_pandas(data, table, schema, first_row, conversion) if is_pandas(data) else table]
+    frame = is_pandas(data)
+    if not table.num_columns and not len(data if frame else table):
+        return []
+    return [_of_pandas(data, table, schema, first_row, conversion) if frame else table]
 
 
 def _remedy(data: Any) -> str:
@@ -172,6 +177,9 @@ def _of_pandas(
     for number, field in enumerate(table.schema):
         column = schema.by_name.get(field.name)
         if column is None:
+            continue
+        if not len(frame):  # its type was chosen without values
+            table = table.set_column(number, field.name, pa.nulls(0, column.type))
             continue
         values = series_at(frame, field.name, number)
         keep_nan = conversion.nan_is_null is False and pa.types.is_floating(column.type)

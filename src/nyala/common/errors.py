@@ -18,7 +18,8 @@ details)`, which is what is sent (`wire/status.py`).
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from copy import copy
+from typing import ClassVar, Self
 
 from nyala.common.version import VERSION
 
@@ -45,6 +46,12 @@ class NyalaError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} [{self.code}]"
+
+    def another(self) -> Self:
+        """Return an equal error, for another caller: a raised error has the traceback of one caller."""
+        made = copy(self)
+        made.__cause__, made.__suppress_context__ = self.__cause__, self.__suppress_context__
+        return made
 
     def __reduce__(self) -> tuple[object, ...]:  # with other attributes of a subclass
         return (type(self), (self.message, self.details), dict(self.__dict__))

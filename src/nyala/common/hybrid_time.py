@@ -90,9 +90,17 @@ def stamp_of_text(text: str) -> int:
         InvalidArgument: it is neither.
     """
     try:
-        return as_stamp(int(text) if text.isdecimal() else datetime.fromisoformat(text))
+        if text.isascii() and text.isdecimal():
+            return as_stamp(int(text))
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidArgument(
             f"{text[:80]!r} is no time: write a hybrid time, the number that client.now() gives, or a time "
             "with its zone, such as 2026-01-31T12:00:00+00:00"
         ) from None
+    if time.tzinfo is None:
+        raise InvalidArgument(
+            f"the time {text[:80]!r} has no zone, so its moment is unknown; write it with the offset of its "
+            f"zone, in UTC {time.isoformat()}+00:00"
+        )
+    return as_stamp(time)

@@ -216,6 +216,10 @@ class Master:
             "/masters": self._member.status.page,
         }
 
+    def leader_web_address(self) -> str:
+        """Return the address of the leader master's web port; empty: not known."""
+        return self._member.status.leader_web_address()
+
     def targets(self) -> list[Target]:
         """Return the web ports of the masters that answer and of the live tablet servers."""
         live = self.tservers.alive(self._env.clock.monotonic_us())

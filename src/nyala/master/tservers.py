@@ -120,6 +120,17 @@ class TServers:
             if not self.is_alive(oldest, now_us):
                 del self._servers[oldest.uuid]
 
+    def forget(self, uuid: ServerUuid, now_us: int) -> None:
+        """Forget a server, unless it is alive.
+
+        Args:
+            uuid: of the server.
+            now_us: monotonic time, in microseconds.
+        """
+        known = self._servers.get(uuid)
+        if known is not None and not self.is_alive(known, now_us):
+            del self._servers[uuid]
+
     def record_report(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
         """Record the replicas in a report, after the catalog has recorded it.
 

@@ -17,7 +17,8 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
         "CreateTable": _OWN, "DropTable": _OWN, "RecallTable": _OWN, "AlterTable": _OWN,
         "ListTables": _USER, "DescribeTable": _READ, "TabletLocations": _READ, "ListServers": _USER,
         "MasterStatus": _USER, "PollMaster": _SERVER, "InspectMaster": _ADMIN, "SetMaintenance": _ADMIN,
-        "SetDecommission": _ADMIN, "StandbyPlans": _ADMIN, "ReplaceTablet": _ADMIN,
+        "SetDecommission": _ADMIN, "UnregisterServer": _ADMIN, "StandbyPlans": _ADMIN,
+        "ReplaceTablet": _ADMIN,
     },
     _V1 + "AccessService": {
         "CreateToken": _ADMIN, "ListTokens": _ADMIN, "RevokeToken": _ADMIN, "Join": _SERVER,
@@ -96,7 +97,7 @@ AUDITED: frozenset[str] = frozenset(
         "ServerService": ("SetLogLevel",),
         "MasterService": (
             "CreateTable", "DropTable", "RecallTable", "AlterTable", "ReplaceTablet", "SetMaintenance",
-            "SetDecommission",
+            "SetDecommission", "UnregisterServer",
         ),
         "AccessService": (
             "CreateToken", "RevokeToken", "Join", "Renew", "Revoke", "Login", "AddUser", "SetUser",

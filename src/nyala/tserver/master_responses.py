@@ -86,6 +86,7 @@ class MasterResponses:
             (s.uuid, s.address, "yes" if s.alive else "no", "yes" if s.maintenance else "no",
              "yes" if s.decommission else "no", str(s.version))
             for s in self.servers.all()
+            if not s.unregistered
         ]  # fmt: skip
         columns = ("uuid", "address", "alive", "maintenance", "decommission", "changed in version")
         return Listing(f"server list, version {self.servers.version}", columns, rows)

@@ -14,6 +14,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem 1.2rem .3rem 0; vertical-align: top }
 th, td { text-align: left }
 td { overflow-wrap: break-word }
+.facts td { overflow-wrap: anywhere }
 th { color: var(--quiet); font-weight: 500; white-space: nowrap }
 .well { color: var(--well) }
 .unhealthy { color: var(--unhealthy); font-weight: 600 }
@@ -79,7 +80,20 @@ def overview(
         for at, (name, value) in enumerate({"state": state, **values}.items())
     )
     own = {"health": "/healthz", "metrics": "/metrics"}
-    return _page(title, f"<table>\n{rows}\n</table>\n", {**own, **links})
+    return _page(title, f'<table class="facts">\n{rows}\n</table>\n', {**own, **links})
+
+
+def refusal(title: str, path: str, reason: str, elsewhere: str) -> str:
+    """Return the page that says why a process does not have a page.
+
+    Args:
+        title: title of the process.
+        path: of the page.
+        reason: why.
+        elsewhere: URL of the page at another server; empty: none is known.
+    """
+    links = {"overview": "/"} | ({"this page of the leader master": elsewhere} if elsewhere else {})
+    return _page(f"{path} of {title}", f"<p>{escape(reason)}</p>\n", links)
 
 
 def message(title: str, body: str) -> str:

@@ -24,7 +24,7 @@ from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.security.credentials import Credentials
 from nyala.web.access import CheckPassword, LoginGuard, LoopbackGuard, WebGuard
 from nyala.web.connection import WebConnection
-from nyala.web.pages import STYLE, Listing, listing, overview
+from nyala.web.pages import STYLE, Listing, listing, overview, refusal
 
 HANDSHAKE_S = 5.0
 """Time, in seconds, for the TLS handshake of an accepted connection."""
@@ -54,6 +54,7 @@ class Facts:
         registry: exposed by `/metrics`.
         listings: further pages by path.
         documents: JSON by path, for other programs; raises as a listing.
+        leader: returns the web address of the server that has the listings which raise; empty: none is known.
     """
 
     title: str
@@ -63,6 +64,7 @@ class Facts:
     registry: CollectorRegistry
     listings: Mapping[str, Callable[[], Listing]] = field(default_factory=dict)
     documents: Mapping[str, Callable[[], object]] = field(default_factory=dict)
+    leader: Callable[[], str] = str
 
 
 def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
@@ -94,10 +96,17 @@ def application(facts: Facts, guard: LoopbackGuard | LoginGuard) -> Starlette:
         async def answer(request: Request) -> Response:
             try:
                 return show(request, read())
-            except NyalaError as err:  # not open yet
-                return PlainTextResponse(f"{err.message}\n", 503)
+            except NyalaError as err:  # not open yet, or another server has it
+                return refused(request, err.message)
 
         return answer
+
+    def refused(request: Request, reason: str) -> Response:
+        leader, path = facts.leader(), request.url.path
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse(f"{reason}\n", 503)
+        elsewhere = f"{request.url.scheme}://{leader}{path}" if leader else ""
+        return HTMLResponse(refusal(facts.title, path, reason, elsewhere), 503)
 
     def page_of(request: Request, shown: Listing) -> Response:
         if request.query_params.get("format") == "json":

@@ -91,6 +91,7 @@ POLL_MASTER = _method(_master, "PollMaster")
 INSPECT_MASTER = _method(_master, "InspectMaster")
 SET_MAINTENANCE = _method(_master, "SetMaintenance")
 SET_DECOMMISSION = _method(_master, "SetDecommission")
+UNREGISTER_SERVER = _method(_master, "UnregisterServer")
 STANDBY_PLANS = _method(_master, "StandbyPlans")
 REPLACE_TABLET = _method(_master, "ReplaceTablet")
 

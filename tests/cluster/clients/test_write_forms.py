@@ -1,10 +1,12 @@
 """Every form of write through the public client: its effect, and its errors of failed rows."""
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 import nyala
+from nyala.client.calls.rows import OPS
 
 SCHEMA = pa.schema(
     [
@@ -64,6 +66,30 @@ def test_every_write_form_reports_row_errors(client):
         assert (form, result.rows, codes(result)) == (form, took, errors)
         stored = table.scan(columns=["k", "v"]).to_arrow().to_pydict()
         assert dict(zip(stored["k"], stored["v"], strict=True)) == after, form
+
+
+NOTHING = {
+    "list": [],
+    "frame": pd.DataFrame(),
+    "frame with columns": pd.DataFrame({"k": [], "v": []}),
+    "Arrow table": pa.table({}),
+    "Arrow table with columns": SCHEMA.empty_table(),
+    "generator": (row(k) for k in ()),
+    "iterable of frames": [pd.DataFrame(), pa.table({})],
+}
+
+
+@pytest.mark.parametrize("what", NOTHING)
+def test_write_of_no_rows_succeeds_in_every_form(client, what):
+    table = client.create_table("nothing", SCHEMA, ["k"], exist_ok=True)
+    for form in (*OPS, "write"):
+        done = getattr(table, form)(NOTHING[what])
+        assert (done.rows, done.errors.num_rows, done.next_row) == (0, 0, 0), form
+    if what != "generator":
+        assert table.upsert_soon(NOTHING[what]).result().rows == 0
+    with client.transaction() as txn:
+        assert table.upsert(NOTHING[what], txn=txn).rows == 0
+    assert table.count() == 0
 
 
 @pytest.mark.row("A3")

@@ -5,6 +5,7 @@ import os
 import threading
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -52,6 +53,13 @@ def test_streams_of_rows_are_written_and_read_at_an_earlier_time(cluster):
             pa.table({"k": range(5_000, 12_000)}, schema=SCHEMA.empty_table().select(["k"]).schema)
         )
         assert await table.scan(at=at).count() == 3_000
+        for nothing in ([], pd.DataFrame(), pa.table({}), (row for row in ())):
+            done = [
+                await table.upsert(nothing),
+                await table.delete(nothing),
+                await table.write(nothing),
+            ]
+            assert [d.rows for d in done] == [0, 0, 0]
         with pytest.raises(ZeroDivisionError):
             await table.upsert({"k": 1 // k} for k in (1, 0))
         copy = await client.create_table("aio_copy", SCHEMA, ["k"], HASHED)

@@ -106,12 +106,17 @@ def test_permanently_lost_server_is_replaced_under_writes_and_its_replicas_delet
         wait_equal(four)
 
 
-def nyala(cluster, *words):
-    """Run a command; return its output."""
-    done = subprocess.run(
+def command(cluster, *words):
+    """Run a command; return its exit status, output and errors."""
+    return subprocess.run(
         [sys.executable, "-m", "nyala.cli.main", *words, "--masters", cluster.masters],
         capture_output=True, text=True, timeout=within(120), check=False,
     )  # fmt: skip
+
+
+def nyala(cluster, *words):
+    """Run a command that succeeds; return its output."""
+    done = command(cluster, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -167,6 +172,20 @@ def test_decommissioned_server_is_drained_and_all_masters_have_the_server_list(f
         "all servers have the last version of the list",
     )
     assert not members(four, address)
-    nyala(four, "tserver", "decommission", address, "--cancel")
+    four.kill(name)
+    try:
+        wait_until(lambda: not listed()[address].alive, "the server is listed as dead", poll_s=0.2)
+        wait_until(lambda: unregistered(four, address), "it is unregistered", poll_s=0.2)
+        assert address not in listed()
+    finally:
+        four.start(name)
+    wait_until(lambda: address in listed(), "it is listed again", poll_s=0.2)
     assert not listed()[address].decommission
     wait_equal(four)
+
+
+def unregistered(cluster, address):
+    """Try to unregister a server, which is refused until its death is recorded in the list."""
+    done = command(cluster, "tserver", "unregister", address)
+    assert done.returncode == 0 or "is alive" in done.stderr, done.stderr
+    return done.returncode == 0

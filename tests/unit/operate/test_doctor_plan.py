@@ -79,7 +79,7 @@ def test_servers_that_may_return_are_to_be_started_and_nothing_unsafe_is_ready()
     declared = plan(facts([survivor(1)], dead=(2, 3)), "s:2", "s:3")
     assert names(declared) == [f"recover-{TABLET}", "new-tserver"]
     assert (recover.ready, recover.undeclared) == (False, ("s:2", "s:3"))
-    assert "1 tablets of which it is a voter have no majority" in steps[0].finding
+    assert "1 tablet of which it is a voter has no majority" in steps[0].finding
     with pytest.raises(InvalidArgument, match="--lost s:2 --lost s:3"):
         chosen(steps, (recover.name,))
     assert chosen(steps, ()) == []

@@ -12,7 +12,7 @@ import uvloop
 from prometheus_client import CollectorRegistry, Counter
 
 from nyala.common import addresses
-from nyala.common.errors import Forbidden, InvalidArgument, Unavailable
+from nyala.common.errors import Forbidden, InvalidArgument, NotLeader, Unavailable
 from nyala.common.options import Options
 from nyala.web.options_page import options_page
 from nyala.web.pages import Listing, listing
@@ -26,6 +26,7 @@ class Process:
 
     def __init__(self) -> None:
         self.unavailable_reason: str | None = None
+        self.leader = ""
         self.registry = CollectorRegistry()
         self.documents: dict[str, Callable[[], object]] = {}
         self.listings: dict[str, Callable[[], Listing]] = {}
@@ -36,7 +37,7 @@ class Process:
             "nyala <tserver>", lambda: self.unavailable_reason,
             lambda: {"table": "<script>alert(1)</script>"},
             lambda: {"master": "http://127.0.0.1:8051/", "bad": "javascript:alert(1)"}, self.registry,
-            self.listings, self.documents,
+            self.listings, self.documents, lambda: self.leader,
         )  # fmt: skip
 
 
@@ -50,11 +51,10 @@ async def served(process):
         await server.stop()
 
 
-async def fetch(address, path, method="GET", host=None):
+async def fetch(address, path, method="GET", host=None, accept="*/*"):
     reader, writer = await asyncio.open_connection(*addresses.parse(address))
-    writer.write(
-        f"{method} {path} HTTP/1.1\r\nHost: {host or address}\r\nConnection: close\r\n\r\n".encode()
-    )
+    head = f"{method} {path} HTTP/1.1\r\nHost: {host or address}\r\nAccept: {accept}\r\n"
+    writer.write(f"{head}Connection: close\r\n\r\n".encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
     await writer.wait_closed()
@@ -84,6 +84,27 @@ def test_idle_web_port_has_no_timer_and_answers_have_a_date(monkeypatch):
             assert status == 200
             assert head.count("\r\ndate: ") == 1
             assert head.partition("\r\ndate: ")[2].partition("\r\n")[0].endswith(" gmt")
+
+    uvloop.run(scenario())
+
+
+def test_page_that_another_server_has_links_to_it():
+    def refused() -> Listing:
+        raise NotLeader("<b>this master follows")
+
+    async def scenario():
+        process = Process()
+        process.listings["/tablets"] = refused
+        async with served(process) as address:
+            assert (await fetch(address, "/tablets"))[::2] == (503, "<b>this master follows\n")
+            status, head, body = await fetch(address, "/tablets", accept="text/html,*/*")
+            assert (status, "text/html" in head) == (503, True)
+            assert "&lt;b&gt;this master follows" in body
+            assert "this page of the leader" not in body
+            process.leader = "127.0.0.1:8052"
+            _, _, body = await fetch(address, "/tablets", accept="text/html,*/*")
+            assert 'href="http://127.0.0.1:8052/tablets">this page of the leader master<' in body
+            assert '<a href="/">overview</a>' in body
 
     uvloop.run(scenario())
 

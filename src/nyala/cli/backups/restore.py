@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import MastersOption, fail, moment_of, say, stays, verb
+from nyala.common.texts.counted import counted
 
 
 @verb
@@ -59,6 +60,8 @@ def restore(
             if dry_run:
                 print(f"{name} would be restored as {done.name}, as of {done.at}")
             else:
-                print(f"{name} was restored as {done.name}, as of {done.at}: {done.rows} rows")
+                print(
+                    f"{name} was restored as {done.name}, as of {done.at}: {counted(done.rows, 'row')}"
+                )
     finally:
         connection.close()

@@ -9,6 +9,7 @@ import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, show, stays, verb
 from nyala.cli.ram.run import DEFAULT_ENSEMBLE, DEFAULT_JOURNAL, EnsembleName, JournalName
+from nyala.common.texts.counted import counted
 
 if TYPE_CHECKING:
     from nyala.client.connection import Connection
@@ -119,7 +120,9 @@ def drop(
     check_name(name)
     wanted = pb.TabletMapRequest(name=name)
     (found,) = ask(masters, journal, ensemble, timeout, methods.RAM_TABLET_MAP, wanted).tables
-    confirm(f"Drop table {name} of the ensemble, with {len(found.tablets)} tablets?", yes)
+    confirm(
+        f"Drop table {name} of the ensemble, with {counted(len(found.tablets), 'tablet')}?", yes
+    )
     request = pb.DropTableRequest(name=name, id=found.id)
     ask(masters, journal, ensemble, timeout, methods.RAM_DROP_TABLE, request)
     print(f"dropped {name}")
@@ -147,7 +150,7 @@ def split(
 
     request = pb.SplitTabletRequest(name=name, split_hash=_hash(split_hash))
     found = ask(masters, journal, ensemble, timeout, methods.RAM_SPLIT_TABLET, request)
-    print(f"{name} has {len(found.table.tablets)} tablets")
+    print(f"{name} has {counted(len(found.table.tablets), 'tablet')}")
 
 
 def _hash(text: str) -> int:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, print_json, say, show, stays, verb
+from nyala.common.texts.counted import counted
 
 if TYPE_CHECKING:
     from nyala.env.env import Env
@@ -54,7 +55,7 @@ def bundle(
     files = write(output, lambda: run_alone(work, masters))
     for name, reason in json.loads(files[MANIFEST])["missing"].items():
         say(f"not in the bundle: {name}: {reason}")
-    say(f"{len(files)} files are in {output}; nyala diagnose show {output} prints a summary")
+    say(f"{counted(len(files), 'file')} in {output}; nyala diagnose show {output} prints a summary")
 
 
 @app.command("show")

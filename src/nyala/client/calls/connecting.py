@@ -54,8 +54,8 @@ def client_options(
             together; one batch of each tablet that is read always has room.
         write_ahead_bytes: most bytes of rows of one write that are sent, or wait, and are not acknowledged.
         client_id: 16 bytes. A second process that gives the same id and repeats the same writes in
-            the same order has each take effect once (a retried Spark task). With certificates, the id is
-            that of the user who writes under it first; writes of others under it are refused, as Forbidden.
+            the same order has each take effect once (a retried Spark task). With certificates, the same id
+            of another user is another client.
         since: with `client_id`, a time from `now()` before which no process wrote under it. A tablet that has
             dropped client sessions refuses, as SessionExpired, what may have been executed for one of them.
         lookup_max_age_ms: largest age of tables and tablet locations from another master while the leader

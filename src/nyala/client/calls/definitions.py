@@ -63,7 +63,8 @@ class NewTable:
         except AlreadyPresent:
             if not self.exist_ok:
                 raise
-            opened = await core.open_table(self.name)
+            self._check_columns((await core.open_table(self.name)).schema)
+            opened = await core.ddl.existing_table(self.name)
             self._check_columns(opened.schema)
             return opened
         for choice in self.choices:

@@ -10,6 +10,7 @@ from nyala.client.checks import OtherNames
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.read.read_spec import key_names
 from nyala.common.schema import Schema
+from nyala.common.texts.counted import counted
 
 SHOWN = 20
 """Most columns in the `repr` of a table."""
@@ -73,4 +74,4 @@ class TableHandle(OtherNames):
             for c in schema.columns[:SHOWN]
         ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
         choices = "".join(f"\n  ({choice})" for choice in self._choices[:SHOWN])
-        return f"<{self.kind} {self.name!r}, {len(self._table.tablets)} tablets>{columns}{choices}"
+        return f"<{self.kind} {self.name!r}, {counted(len(self._table.tablets), 'tablet')}>{columns}{choices}"

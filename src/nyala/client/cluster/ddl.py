@@ -116,6 +116,30 @@ class Definitions:
         done = f"{_KINDS[spec.kind]} {spec.name!r} was created"
         return await self._follow(done, made.table_id, attempts, open_, spec.kind)
 
+    async def existing(
+        self, name: str, open_: Callable[[str, int], Awaitable[T]], kind: int = 0
+    ) -> T:
+        """Wait until all tablets of a table or journal that exists run, and open it.
+
+        Args:
+            name: its name.
+            open_: opens it, given its id and the milliseconds left.
+            kind: its `TableSpec.kind`.
+
+        Raises:
+            NotFound: it does not exist.
+            InvalidArgument: it is of another kind.
+            NotReady: some tablet has not started in time.
+        """
+        attempts = Attempts(self._env, self._timeout_ms)
+        found = await describe(self._masters, name, self._timeout_ms, kind=kind)
+        done = f"{_KINDS[kind]} {name!r} exists"
+        return await self._follow(done, found.id, attempts, open_, kind, altered=False)
+
+    async def existing_table(self, name: str) -> OpenTable:
+        """Wait until all tablets of a table that exists run, and open it; raises as `existing`."""
+        return await self.existing(name, self._open)
+
     async def _open(self, table_id: str, timeout_ms: int) -> OpenTable:
         return await self._locations.open("", timeout_ms, table_id=table_id)
 
@@ -143,9 +167,17 @@ class Definitions:
 
     async def _follow(
         self, done: str, table_id: str, attempts: Attempts, open_: Callable[[str, int], Awaitable[T]],
-        kind: int = 0,
+        kind: int = 0, *, altered: bool = True,
     ) -> T:  # fmt: skip
-        """Wait until every tablet of a table or journal has its present definition, and open it.
+        """Wait until every tablet of a table or journal runs, and open it.
+
+        Args:
+            done: what was done, for errors.
+            table_id: of the table or journal.
+            attempts: deadline.
+            open_: opens it, given its id and the milliseconds left.
+            kind: its `TableSpec.kind`.
+            altered: wait also until every tablet has the present definition.
 
         Raises:
             NotReady: some tablet did not follow in time; the change stays in effect.
@@ -155,7 +187,7 @@ class Definitions:
             left_ms = max(1, attempts.left_ms())
             try:
                 answer = await describe(self._masters, "", left_ms, table_id=table_id, kind=kind)
-                if answer.ready and answer.state != "ALTERING":
+                if answer.ready and not (altered and answer.state == "ALTERING"):
                     return await open_(table_id, left_ms)
                 seen = (
                     f"only {answer.tablets_running} of {answer.tablets} tablets run yet, and "

@@ -22,7 +22,7 @@ class _Last:
 
     Attributes:
         asked_us: when it began; monotonic.
-        answer: its answer or error.
+        answer: its answer or error; each caller raises an error of its own.
         users: callers that use it or wait for it.
     """
 
@@ -83,7 +83,7 @@ class SharedLookups:
                 left_ms = timeout_ms - (self._masters.now_us() - since_us) // 1000
                 await self._renew(last, request, max(1, left_ms))
             if isinstance(last.answer, NyalaError):
-                raise last.answer
+                raise last.answer.another()
             assert last.answer is not None, "asked and unanswered"
             return last.answer, last.asked_us
         finally:
@@ -98,7 +98,7 @@ class SharedLookups:
         except NyalaError as err:
             if is_cut_short(err, timeout_ms):  # others have more time
                 raise
-            answer = err
+            answer = err.with_traceback(None)  # it is kept, and what raised it is not
         last.asked_us, last.answer = asked_us, answer
 
     def _entry(self, request: pb.TabletLocationsRequest) -> _Last:

@@ -170,8 +170,7 @@ def _adds(step: pb.JournalStep) -> bool:
 def _fail(callers: list[_Caller], err: Exception) -> None:
     """Fail some callers, each with an error of its own."""
     for caller in callers:
-        made = type(err)(err.message, err.details) if isinstance(err, NyalaError) else err
-        caller.failed(made)
+        caller.failed(err.another() if isinstance(err, NyalaError) else err)
 
 
 def _late(caller: _Caller) -> OutcomeUnknown | TimedOut:

@@ -11,6 +11,7 @@ from nyala.client.journal.pages import LogReader
 from nyala.client.journal.polling import Poller
 from nyala.client.journal.reads import JournalReads
 from nyala.client.journal.tails import tail, watch
+from nyala.common.errors import AlreadyPresent, InvalidArgument
 from nyala.wire.proto import journal_pb2, nyala_pb2
 
 DEFAULT_JOURNAL_BYTES = 1 << 30
@@ -58,13 +59,16 @@ class JournalCore:
             options.since if options.keep_results else None,
         )  # fmt: skip
 
-    async def create(self, name: str, replicas: int, journal_bytes: int) -> OpenJournal:
+    async def create(
+        self, name: str, replicas: int, journal_bytes: int, exist_ok: bool = False
+    ) -> OpenJournal:
         """Create a journal and open it when it runs.
 
         Args:
             name: unique among tables and journals.
             replicas: odd.
             journal_bytes: most bytes of its valid entries and keys.
+            exist_ok: a journal of this name is as good.
 
         Raises:
             AlreadyPresent, InvalidArgument, NotReady, OutcomeUnknown: as for tables.
@@ -72,7 +76,15 @@ class JournalCore:
         spec = nyala_pb2.TableSpec(
             name=name, replicas=replicas, kind=JOURNAL, options={LIMIT_OPTION: str(journal_bytes)}
         )
-        return await self._core.ddl.create(spec, self._open)
+        try:
+            return await self._core.ddl.create(spec, self._open)
+        except AlreadyPresent as err:
+            if not exist_ok:
+                raise
+            try:
+                return await self._core.ddl.existing(name, self._open, JOURNAL)
+            except InvalidArgument:  # it is a table
+                raise err from None
 
     async def _open(self, journal_id: str, timeout_ms: int) -> OpenJournal:
         return await self.locations.open("", timeout_ms, journal_id=journal_id)

@@ -25,6 +25,7 @@ from nyala.client.write.watch import Watch
 from nyala.common.errors import InvalidArgument, NyalaError, has_no_effect
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema, arrow_schema
+from nyala.common.texts.counted import counted
 
 CHUNK_ROWS = 100_000
 """Maximum number of rows of a chunk."""
@@ -195,8 +196,9 @@ class Modification:
         done = self._so_far
         more = f", after={done.after!r}" if done.after else ""
         return PartlyChanged(
-            f"{done.changed} rows of table {self._table.name!r} are {self._change.verb}, then: {why}. Some "
-            f"of the next {CHUNK_ROWS} may be as well. To continue, repeat the call with at={done.at}{more}; "
+            f"{counted(done.changed, 'row')} of table {self._table.name!r} {self._change.verb}, then: "
+            f"{why}. Some of the next {CHUNK_ROWS} may be as well. To continue, repeat the call with "
+            f"at={done.at}{more}; "
             "the rows of the last batch are counted again",
             {"at": str(done.at), "after": done.after},
             result=done,

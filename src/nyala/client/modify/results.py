@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from nyala.common.errors import OutcomeUnknown
+from nyala.common.texts.counted import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class ChangeResult:
         more = f", {self.missing} deleted by others before" if self.missing else ""
         more += f", {self.failed} WITH ERRORS, in .errors" if self.failed else ""
         end = "; STOPPED, continue with at= and after=" if self.stopped else ""
-        rows = f"{self.changed} of {self.matched} rows{more}"
+        rows = f"{self.changed:,} of {counted(self.matched, 'row')}{more}"
         return f"<nyala.ChangeResult: {rows}, selected at {self.at}{end}>"
 
 

@@ -185,7 +185,7 @@ class _GetStream:
         self._sent.clear()
         self._queue.waiting.clear()
         for caller in waiting:
-            caller.answer(why)
+            caller.answer(why.another())
 
     def close(self) -> None:
         """Close the stream after its last request is answered."""

@@ -9,7 +9,7 @@ duckdb is loaded on first use: importing nyala stays light.
 
 import json
 import threading
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -18,21 +18,20 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from nyala.client.calls.scanning import Scanning
+from nyala.client.checks import check_text
 from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
 from nyala.client.read.pandas_types import with_pandas_types
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.sql.conditions import conditions_of, folded, nodes_of
+from nyala.client.sql.parameters import Parameters, values_of
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.hybrid_time import as_stamp
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
 
 T = TypeVar("T")
-Parameters = Sequence[Any] | Mapping[str, Any] | None
-"""Values for the parameters of a query, by position or by name."""
-
 READS_ONLY = (
     "sql() takes one query that reads tables (select, with, values, show tables, describe); write rows with "
     "the table's own methods, define tables with create_table, and read files with duckdb itself"
@@ -172,8 +171,9 @@ def run_sql(
 
     from nyala.client.sql.source import TableDataset
 
+    check_text("query", query)
     stamp = 0 if at is None else max(1, as_stamp(at))  # 0 would mean now
-    given = _values_of(parameters)
+    given = values_of(parameters)
     engine = duckdb.connect(":memory:", config={"enable_external_access": "false"})
     sources: list[TableDataset] = []
     try:
@@ -205,23 +205,6 @@ def run_sql(
         raise InvalidArgument(f"SQL: {err}; correct the query") from err
     finally:
         engine.close()
-
-
-def _values_of(parameters: Parameters) -> Any:
-    """Return the values of parameters as DuckDB takes them; None: there are none.
-
-    Raises:
-        InvalidArgument: neither a list nor a mapping.
-    """
-    if parameters is None:
-        return None
-    if isinstance(parameters, Mapping):
-        return dict(parameters)
-    if isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
-        return list(parameters)
-    raise InvalidArgument(
-        f"parameters={parameters!r}: pass a list of values for ? or $1, or a dict of values for $name"
-    )
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from nyala.client.write import request_size
 from nyala.client.write.pending_call import Call, Written
 from nyala.client.write.queue import CallKind, CallQueue, Key
 from nyala.client.write.waiting import CallDeadlines
-from nyala.common.errors import RangesChanged, Rejected, SessionExpired
+from nyala.common.errors import NyalaError, RangesChanged, Rejected, SessionExpired
 from nyala.common.partition import locate
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
@@ -191,5 +191,6 @@ def _share(result: pb.WriteResult, calls: list[Call]) -> None:
 
 
 def _fail(calls: list[Call], err: Exception) -> None:
+    """Fail some calls, each with an error of its own."""
     for call in calls:
-        call.failed(err)
+        call.failed(err.another() if isinstance(err, NyalaError) else err)

@@ -87,7 +87,7 @@ class PutStream:
         else:
             own_error = isinstance(error, Rejected | Unavailable)
         if own_error:
-            return error
+            return error.another()
         return OutcomeUnknown(f"the write stream to {self._address} broke: {error.message}")
 
     async def put(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from nyala.client.results import PartlyWritten, errors_table
 from nyala.client.write.pending_call import Written
 from nyala.common.errors import NyalaError, has_no_effect
+from nyala.common.texts.counted import counted
 from nyala.wire.proto import nyala_pb2 as pb
 
 NOT_SENT, UNKNOWN, ACKNOWLEDGED = 0, 1, 2
@@ -135,8 +136,9 @@ class Outcomes:
         not_written = not_sent[not_sent < next_row]
         done.errors.sort()
         why = cause.message if isinstance(cause, NyalaError) else f"{type(cause).__name__}: {cause}"
+        written = counted(done.rows, "row is written", "rows are written")
         error = PartlyWritten(
-            f"{done.rows} rows are written, then: {why}. Of the rows before row {next_row}, {len(unknown)} "
+            f"{written}, then: {why}. Of the rows before row {next_row}, {len(unknown)} "
             f"may or may not have taken effect (.unknown), {len(not_written)} had none (.not_written), "
             f"{len(done.errors)} have row errors (.errors); nothing was sent from row {next_row} on",
             rows=done.rows,

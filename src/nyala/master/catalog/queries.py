@@ -173,6 +173,8 @@ def location(tablet: CatalogTablet, servers: TServers) -> pb.TabletLocation:
 def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.ServerEntry]:
     """Return the tablet servers that are listed or have reported since this master started, by id.
 
+    Without those that are unregistered.
+
     Args:
         catalog: the leader's catalog.
         servers: the tablet servers known to this master.
@@ -184,6 +186,8 @@ def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.
     entries = []
     for uuid in sorted({**listed, **registered}):
         known = listed.get(uuid) or pb.ListedServer()
+        if known.unregistered:
+            continue
         entry = pb.ServerEntry(
             uuid=uuid,
             role="tserver",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId
+from nyala.common.texts.counted import counted
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.ddl.operation import CatalogOperation
@@ -89,6 +90,42 @@ def mark(
     return CatalogOperation(what, lambda _: Scope(tables=(SERVERS_LOCK,)), plan)
 
 
+def unregister(uuid: str) -> CatalogOperation:
+    """Return the operation that unregisters a server: users do not see it until it is alive again.
+
+    Its entry stays in the list: copies of the list follow its versions, and no other server can join under
+    its uuid. It raises NotFound of an unknown server, and InvalidArgument of one that is alive or has
+    replicas.
+
+    Args:
+        uuid: uuid of the tablet server.
+    """
+
+    def plan(catalog: Catalog) -> CatalogPlan:
+        listed = catalog.servers.get(ServerUuid(uuid))
+        if listed is None:
+            raise NotFound(f"no tablet server {uuid!r} is in the list: `nyala tserver list`")
+        if listed.alive:
+            raise InvalidArgument(
+                f"tablet server {uuid} is alive; decommission it (nyala tserver decommission), stop its "
+                "process when it has no replicas, and unregister it when it is listed as DEAD"
+            )
+        held = sum(not t.gone and listed.uuid in t.members for t in catalog.tablets())
+        if held:
+            raise InvalidArgument(
+                f"tablet server {uuid} is a member of {counted(held, 'tablet')}, tables that can be recalled "
+                "included; only one without replicas is unregistered: start it and decommission it (nyala "
+                "tserver decommission), or wait until the masters have replaced its replicas (nyala cluster "
+                "ksck)"
+            )
+        changed = _copy(listed)
+        changed.maintenance = changed.decommission = False
+        changed.unregistered = True
+        return _plan(catalog, [] if changed == listed else [changed])
+
+    return CatalogOperation("unregister", lambda _: Scope(tables=(SERVERS_LOCK,)), plan)
+
+
 def _check_remaining(catalog: Catalog, uuid: ServerUuid) -> None:
     """Check that a server's replicas can be placed on other servers.
 
@@ -126,7 +163,7 @@ def _changes(catalog: Catalog, seen: ServerLiveness) -> list[pb.ListedServer]:
     for uuid, info in sorted(seen.alive.items()):
         listed = catalog.servers.get(uuid)
         now = pb.ListedServer(uuid=uuid) if listed is None else _copy(listed)
-        now.alive = True
+        now.alive, now.unregistered = True, False
         now.address, now.peer_address = info.address, info.peer_address
         now.web_address, now.location = info.web_address, info.location
         if now != listed:

@@ -8,7 +8,7 @@ from nyala.datadir.identity import Identity
 from nyala.master.group.catalog_replica import MasterReplica, ReplicaPresence
 from nyala.master.group.peers import MasterPeers
 from nyala.master.leader import MasterLeadership
-from nyala.raft.membership import Configuration
+from nyala.raft.membership import Configuration, Member
 from nyala.raft.status import Role
 from nyala.web.pages import Listing
 from nyala.wire import convert
@@ -129,21 +129,28 @@ class MemberStatus:
             answer.leader_uuid, answer.leader_address = leader.uuid, leader.address
         return answer
 
+    def leader_web_address(self) -> str:
+        """Return the address of the leader's web port; empty: not known."""
+        return next((e.web_address for _, e in self._entries() if e.leader), "")
+
     def page(self) -> Listing:
         """Return the web page of the masters."""
-        config = self._state.committed
-        leader = None if self._state.leading is None else self._state.leading.status().leader
         rows = [
             (
                 e.uuid, e.address, "voter" if m.voter else "being added",
                 "leader" if e.leader else "", "yes" if e.alive else "no", e.version,
             )
-            for m, e in zip(
-                config.members, self._peers.entries(leader, config.members), strict=True
-            )
-        ] if config else []  # fmt: skip
+            for m, e in self._entries()
+        ]  # fmt: skip
         headings = ("uuid", "address", "member", "role", "alive", "version")
         return Listing("masters", headings, rows)
+
+    def _entries(self) -> list[tuple[Member, pb.ServerEntry]]:
+        config = self._state.committed
+        leader = None if self._state.leading is None else self._state.leading.status().leader
+        if config is None:
+            return []
+        return list(zip(config.members, self._peers.entries(leader, config.members), strict=True))
 
     @property
     def removed(self) -> bool:

@@ -273,5 +273,6 @@ def _listed(server: pb.ListedServer) -> dict[str, Any]:
         "alive": server.alive,
         "maintenance": server.maintenance,
         "decommission": server.decommission,
+        "unregistered": server.unregistered,
         "address": server.address,
     }

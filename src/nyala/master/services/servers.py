@@ -26,6 +26,7 @@ class ServersService:
         return {
             methods.SET_MAINTENANCE: self.set_maintenance,
             methods.SET_DECOMMISSION: self.set_decommission,
+            methods.UNREGISTER_SERVER: self.unregister_server,
             methods.STANDBY_PLANS: self.standby_plans,
             methods.INSPECT_MASTER: self.inspect_master,
         }
@@ -63,6 +64,23 @@ class ServersService:
         await self._context.require_leading().run(wanted, term)
         left = term.catalog.replica_counts().get(ServerUuid(request.uuid), 0)
         return pb.SetDecommissionResponse(replicas=left)
+
+    async def unregister_server(
+        self, request: pb.UnregisterServerRequest
+    ) -> pb.UnregisterServerResponse:
+        """Unregister a server that is dead and has no replicas; durable on return. Idempotent.
+
+        Raises:
+            NotFound: no tablet server with this id is in the list.
+            InvalidArgument: it is alive, or has replicas.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: retry.
+        """
+        term = await self._context.confirmed()
+        await self._context.require_leading().run(server_states.unregister(request.uuid), term)
+        self._context.servers.forget(
+            ServerUuid(request.uuid), self._context.env.clock.monotonic_us()
+        )
+        return pb.UnregisterServerResponse()
 
     async def standby_plans(self, request: pb.StandbyPlansRequest) -> pb.StandbyPlansResponse:
         """Return the standby servers for the replicas of some servers, or of all.

@@ -5,6 +5,7 @@ It keeps nothing between two runs: a step that was performed is not in the plan 
 
 from collections.abc import Iterable, Sequence
 
+from nyala.common.texts.counted import counted
 from nyala.operate.doctor.facts import ClusterFacts, Declared, MasterFacts, TServerFacts
 from nyala.operate.doctor.steps import AddMaster, RecoveryStep, RemoveMaster, risk_of
 from nyala.operate.doctor.tablet_steps import of_orphan, of_tablet, voters_of
@@ -206,7 +207,8 @@ def _of_tserver(
         tablet, error = server.failed[0]
         yield RecoveryStep(
             f"check-{place.uuid}",
-            f"{len(server.failed)} replicas on {name} are FAILED, for instance that of {tablet}: {error}",
+            f"{counted(len(server.failed), 'FAILED replica')} on {name}, for instance that of "
+            f"{tablet}: {error}",
             f"check its disk (nyala remote_replica check {place.address}); the masters replace a replica "
             "whose group has a majority: on another tablet server, or here after member_failed_after_ms",
         )
@@ -237,8 +239,8 @@ def _start_tserver(server: TServerFacts, name: str, without: int) -> RecoverySte
         )
     return RecoveryStep(
         f"start-{place.uuid}",
-        f"{name} does not answer{_because(server.problem)}; {without} tablets of which it is a voter have "
-        "no majority",
+        f"{name} does not answer{_because(server.problem)}; {counted(without, 'tablet')} of which it is a "
+        f"voter {'has' if without == 1 else 'have'} no majority",
         command,
     )
 
@@ -256,7 +258,8 @@ def _more_tservers(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep
     return [
         RecoveryStep(
             "new-tserver",
-            f"{answer} tablet servers answer, and there are tables with {facts.wanted} replicas",
+            f"{counted(answer, 'tablet server answers', 'tablet servers answer')}, and there are tables with "
+            f"{counted(facts.wanted, 'replica')}",
             "start tablet servers with empty directories (nyala tserver run); the masters add replicas there",
         )
     ]

@@ -1400,6 +1400,7 @@ class ListedServer(_message.Message):
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
     WEB_ADDRESS_FIELD_NUMBER: _builtins.int
     LOCATION_FIELD_NUMBER: _builtins.int
+    UNREGISTERED_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     version: _builtins.int
     """version of the list at its last change"""
@@ -1412,6 +1413,8 @@ class ListedServer(_message.Message):
     peer_address: _builtins.str
     web_address: _builtins.str
     location: _builtins.str
+    unregistered: _builtins.bool
+    """not shown to users; ends when the server is alive again"""
     def __init__(
         self,
         *,
@@ -1424,10 +1427,11 @@ class ListedServer(_message.Message):
         peer_address: _builtins.str = ...,
         web_address: _builtins.str = ...,
         location: _builtins.str = ...,
+        unregistered: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "decommission", b"decommission", "location", b"location", "maintenance", b"maintenance", "peer_address", b"peer_address", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "alive", b"alive", "decommission", b"decommission", "location", b"location", "maintenance", b"maintenance", "peer_address", b"peer_address", "unregistered", b"unregistered", "uuid", b"uuid", "version", b"version", "web_address", b"web_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1950,6 +1954,42 @@ class SetDecommissionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetDecommissionResponse: _TypeAlias = SetDecommissionResponse  # noqa: Y015
+
+@_typing.final
+class UnregisterServerRequest(_message.Message):
+    """Removes a stopped server without replicas from what ListServers returns, until it starts again. Idempotent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UUID_FIELD_NUMBER: _builtins.int
+    uuid: _builtins.str
+    def __init__(
+        self,
+        *,
+        uuid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uuid", b"uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnregisterServerRequest: _TypeAlias = UnregisterServerRequest  # noqa: Y015
+
+@_typing.final
+class UnregisterServerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnregisterServerResponse: _TypeAlias = UnregisterServerResponse  # noqa: Y015
 
 @_typing.final
 class StandbyPlansRequest(_message.Message):

@@ -212,7 +212,5 @@ class _CallStream:
         """
         refused = isinstance(ended, InvalidArgument | Unavailable) and not self._answered
         if refused and ended.answered:
-            made: NyalaError = type(ended)(ended.message, ended.details)
-            made.answered = True
-            return made
+            return ended.another()
         return Unavailable(f"{self._address}: {ended.message}", ended.details)

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 
 import pytest
 
+from nyala.cli.output import Format, show
 from tests.selected import first
 from tests.waiting import within
 
@@ -62,6 +64,26 @@ def test_closed_streams_are_discarded(closed, words):
     assert done.returncode == (2 if "nothing" in words else 0)
     assert b"Traceback" not in done.stderr + done.stdout
     assert not (done.stdout and ">&-" in closed.replace("2>&-", ""))
+
+
+ROW = ("flights", "RUNNING", 12, "x" * 32, "2024-01-01 <= day < 2025-01-01")
+HEADINGS = ("table", "state", "tablets", "id", "partition")
+
+
+@pytest.mark.parametrize(("columns", "as_table"), [("200", True), ("80", True), ("60", False)])
+def test_listing_breaks_no_word_on_a_terminal_of_any_width(monkeypatch, capsys, columns, as_table):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    show(HEADINGS, [ROW, ROW], Format.TABLE)
+    lines = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    words = [word.strip("│") for line in lines for word in line.split()]
+    for cell in ROW:
+        for word in str(cell).split():
+            assert words.count(word) >= 2, (word, lines)
+    assert any(set(HEADINGS) <= set(re.findall(r"\w+", line)) for line in lines) == as_table
+    if not as_table:
+        assert [line.split()[0] for line in lines if line] == [*HEADINGS, *HEADINGS]
 
 
 @pytest.mark.parametrize("columns", ["1", "5", "20"])

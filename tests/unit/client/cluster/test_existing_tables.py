@@ -1,13 +1,16 @@
 """Definitions that may find their work done: `create_table(exist_ok=True)`, `drop_table(missing_ok=True)`."""
 
+import asyncio
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from nyala.client.calls.definitions import table_definition
+from nyala.client.cluster.ddl import describe
+from nyala.client.journal.core import JournalCore
 from nyala.common.errors import AlreadyPresent, NotFound
-from tests.unit.master.support.ddl_cluster import Ddl, with_cluster
+from tests.unit.master.support.ddl_cluster import TIMEOUT_MS, Ddl, hashed, with_cluster
 
 COLUMNS = [("k", pa.int64()), ("v", pa.int64())]
 
@@ -27,6 +30,37 @@ def test_existing_table_is_returned_with_its_rows():
         assert await ddl.keys(again) == [1, 2]
         with pytest.raises(AlreadyPresent, match="drop it first"):
             await create(ddl, *COLUMNS)
+
+    with_cluster(work)
+
+
+def test_existing_table_is_returned_when_its_tablets_run():
+    async def work(ddl: Ddl) -> None:
+        made = table_definition("t", pa.schema(COLUMNS), ["k"], hashed(6), 3, exist_ok=True)
+
+        async def ready() -> bool:
+            await made.create(ddl.core)
+            return bool((await describe(ddl.core.masters, "t", TIMEOUT_MS)).ready)
+
+        async def both() -> list[bool]:
+            return await asyncio.gather(ready(), ready())
+
+        assert await ddl.ask(both) == [True, True]
+
+    with_cluster(work)
+
+
+def test_existing_journal_is_returned_and_a_table_of_its_name_refused():
+    async def work(ddl: Ddl) -> None:
+        journals = JournalCore(ddl.core)
+        first = await ddl.ask(journals.create, "j", 3, 1 << 20)
+        again = await ddl.ask(journals.create, "j", 3, 1 << 21, exist_ok=True)
+        assert (again.id, again.options) == (first.id, first.options)
+        with pytest.raises(AlreadyPresent):
+            await ddl.ask(journals.create, "j", 3, 1 << 20)
+        await create(ddl, *COLUMNS)
+        with pytest.raises(AlreadyPresent, match="'t'"):
+            await ddl.ask(journals.create, "t", 3, 1 << 20, exist_ok=True)
 
     with_cluster(work)
 

@@ -1,6 +1,7 @@
 """Look-ups at the masters that concurrent callers share. In virtual time."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -78,6 +79,10 @@ def test_error_of_the_masters_is_shared_too_and_no_longer():
             *(masters.look_up() for _ in range(50)), return_exceptions=True
         )
         assert {str(e) for e in found} == {str(masters.error)}
+        assert len({*map(id, found), id(masters.error)}) == 51, "each caller raises its own"
+        depths = {len(traceback.extract_tb(e.__traceback__)) for e in found}
+        assert len(depths) == 1, "a traceback has the frames of one caller only"
+        assert all(type(e) is Unavailable and e.__context__ is None for e in found)
         assert masters.asked == 1
         masters.error = None
         await loop.delay(SHARED_US)

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from nyala.client.alter import Alter
 from nyala.client.client import Client
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.read.read_spec import ReadSpec
@@ -15,7 +16,7 @@ from nyala.client.sql.query import run_sql
 from nyala.client.table import Table
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument
-from nyala.common.hybrid_time import as_stamp
+from nyala.common.hybrid_time import as_stamp, stamp_of_text
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
@@ -49,8 +50,20 @@ def test_scan_repr_states_that_nothing_was_read():
 def test_write_result_repr_states_rows_without_effect():
     assert repr(WriteResult(2, errors_table([]), 7)) == "<nyala.WriteResult: 2 rows, at 7>"
     shown = repr(WriteResult(1, errors_table([(3, "null_key", "a key column is null")]), 7))
-    assert "1 rows, and 1 WITHOUT EFFECT: row 3: a key column is null" in shown
+    assert "1 row, and 1 WITHOUT EFFECT: row 3: a key column is null" in shown
     assert "raise_for_errors()" in shown
+
+
+def test_alteration_repr_shows_its_steps():
+    made = Alter(NO_CONNECTION, OPENED)
+    assert repr(made) == "<nyala.Alter of table 't': no steps yet; commit() applies them>"
+    made.add_column("w", pa.int64()).drop_column("c1").rename_column("w", "x")
+    made.set_options({"max_bytes": 10**9}).rename("u").set_replicas(5).set_comment("a", "x")
+    assert repr(made) == (
+        "<nyala.Alter of table 't': add_column('w', int64), drop_column('c1'), rename_column('w', 'x'), "
+        "set_options({'max_bytes': 1000000000}), rename('u'), set_replicas(5), set_comment('a', 'x'); "
+        "commit() applies them>"
+    )
 
 
 def test_client_repr_shows_masters():
@@ -76,6 +89,8 @@ def test_client_repr_shows_masters():
         (lambda: STAMP("2026-01-01"), "not str", "pass client.now()"),
         (lambda: STAMP(1.5), "not float", "pass client.now()"),
         (lambda: as_stamp(datetime(2026, 1, 1)), "no time zone", "pass an aware one"),
+        (lambda: stamp_of_text("2026-01-31"), "has no zone", "in UTC 2026-01-31T00:00:00+00:00"),
+        (lambda: stamp_of_text("\uff11"), "is no time", "with its zone, such as"),
         (lambda: as_stamp(1 << 63), "1970 to 2041", "pass one of these"),
         (lambda: as_stamp(1_795_935_000), "number of seconds since 1970", "fromtimestamp"),
         (lambda: as_stamp(1_795_935_000_000), "number of milliseconds", "fromtimestamp"),

@@ -225,6 +225,7 @@ async def test_unknown_outcome_is_raised_to_all_callers_without_resend(bench):
     bench.server.refuse(0, OutcomeUnknown("?"))
     await bench.settle()
     assert bench.server.sent() == [[1, 2]]
+    assert len({call.error for call in calls}) == 2, "each caller has an error of its own"
     for call in calls:
         with pytest.raises(OutcomeUnknown):
             call.outcome()

@@ -82,7 +82,9 @@ def test_broken_stream_gives_unknown_outcome_for_its_batches(error):
 
 @pytest.mark.parametrize("error", [Unavailable("gone"), InvalidArgument("no schema")])
 def test_refused_stream_reports_its_reason(error):
-    assert all(e is error for e in put_two(error))
+    first, second = put_two(error)
+    assert first is not second, "each caller has an error of its own"
+    assert [(type(e), str(e)) for e in (first, second)] == [(type(error), str(error))] * 2
 
 
 async def _one_turn() -> None:

@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -35,6 +37,17 @@ def test_every_input_shape_gives_stored_types(shape):
 def test_empty_input_gives_no_batch_but_checks_columns():
     assert to_batches([], SCHEMA) == []
     assert to_batches(TABLE.slice(0, 0), SCHEMA) == []
+    for nothing in (
+        pa.table({}), TABLE.to_batches()[0].slice(0, 0).select([]), pd.DataFrame(), pl.DataFrame(),
+        pd.DataFrame({"k": [], "s": []}),
+    ):  # fmt: skip
+        assert to_batches(nothing, SCHEMA, extra=[] if len(nothing.columns) else ["op"]) == []
+    for unknown in (
+        pd.DataFrame({"k": [], "s": [], "other": []}),
+        pl.DataFrame({"k": [], "s": [], "other": []}),
+    ):
+        with pytest.raises(SchemaMismatch, match="no column 'other'"):
+            to_batches(unknown, SCHEMA)
     with pytest.raises(SchemaMismatch):
         to_batches(TABLE.slice(0, 0).drop_columns("k"), SCHEMA)
 

@@ -327,6 +327,9 @@ class Scenario(DdlCommands):
         answer = await self.servers_service().set_decommission(request)
         self.say(f"-> {answer.replicas} replicas")
 
+    async def do_unregister(self, rest: list[str]) -> None:
+        await self.servers_service().unregister_server(pb.UnregisterServerRequest(uuid=rest[0]))
+
     async def do_ops(self, rest: list[str]) -> None:
         answer = await self.servers_service().inspect_master(pb.InspectMasterRequest())
         for o in answer.long_operations:
