@@ -18,6 +18,9 @@ from nyala.security.principal import Principal
 from nyala.security.revocation import Revocations
 from nyala.security.tables.grants import Grants
 
+PUBLIC_PROTOCOL = "h2"
+"""Protocol (ALPN) of public ports. gRPC closes connections that do not offer it; other ports choose none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pem:
@@ -103,6 +106,13 @@ class Credentials:
         """Return the TLS context for connections to servers; the name of the host is verified."""
         self.refresh()
         return self._client
+
+    def public_context(self) -> ssl.SSLContext:
+        """Return the TLS context for a connection to a public port that is not made by gRPC."""
+        self.refresh()
+        made, _ = self._contexts(self.pem)
+        made.set_alpn_protocols([PUBLIC_PROTOCOL])
+        return made
 
     def server_context(self) -> ssl.SSLContext:
         """Return the TLS context for connections of clients, which need a certificate."""

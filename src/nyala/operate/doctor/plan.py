@@ -5,6 +5,7 @@ It keeps nothing between two runs: a step that was performed is not in the plan 
 
 from collections.abc import Iterable, Sequence
 
+from nyala.common import addresses
 from nyala.operate.doctor.facts import ClusterFacts, Declared, MasterFacts, TServerFacts
 from nyala.operate.doctor.steps import AddMaster, RecoveryStep, RemoveMaster, risk_of
 from nyala.operate.doctor.tablet_steps import of_orphan, of_tablet, voters_of
@@ -65,7 +66,13 @@ def _without_leader(facts: ClusterFacts, declared: Declared) -> list[RecoverySte
         for m in facts.masters
         if not m.answers and not declared.is_lost(m.place, m.other)
     ]
-    steps += [_wait_for_master(m) for m in facts.masters if m.answers and m.problem]
+    steps += [
+        _new_certificate(f"master {m.place.address}", "master", m)
+        if m.untrusted
+        else _wait_for_master(m)
+        for m in facts.masters
+        if m.answers and m.problem
+    ]
     if left:
         found = sorted((m.catalog for m in left if m.catalog), key=lambda s: s.last, reverse=True)
         if has_majority(found) or steps:
@@ -123,6 +130,9 @@ def _of_masters(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     steps: list[RecoveryStep] = []
     removed = 0
     for master in facts.masters:
+        if master.untrusted:
+            steps.append(_new_certificate(f"master {master.place.address}", "master", master))
+            continue
         if master.answers and not master.error:
             steps += _of_reports(f"master {master.place.address}", master.place, master.reports)
             continue
@@ -179,7 +189,9 @@ def _of_tserver(
     """Yield the steps for one tablet server."""
     place = server.place
     name = f"tablet server {place.uuid} at {place.address}"
-    if server.starting:
+    if server.untrusted:
+        yield _new_certificate(name, "tserver", server)
+    elif server.starting:
         yield RecoveryStep(
             f"wait-{place.uuid}",
             f"{name} answers, and does not list its replicas: it is still opening them, is overloaded, or "
@@ -210,6 +222,26 @@ def _of_tserver(
             f"check its disk (nyala remote_replica check {place.address}); the masters replace a replica "
             "whose group has a majority: on another tablet server, or here after member_failed_after_ms",
         )
+
+
+def _new_certificate(name: str, role: str, server: MasterFacts | TServerFacts) -> RecoveryStep:
+    """Return the step for a server that runs, and whose certificate is not accepted.
+
+    Args:
+        name: of the server, for the finding.
+        role: "master" or "tserver".
+        server: its facts.
+    """
+    place = server.place
+    uuid, (host, _) = place.uuid or "UUID", addresses.parse(place.address)
+    return RecoveryStep(
+        f"certify-{place.uuid or place.address}",
+        f"{name} runs, and its certificate is not accepted: {server.untrusted}. No data are lost",
+        f"nyala cert server --dir AUTHORITY --name {role}-{uuid} --host {host} --out NEW, where the "
+        "authority's folder is; then, on its machine, put NEW/server.crt and NEW/server.key in place of the "
+        "files of --cert and --key, or both, one after the other, into certs/server.pem in its directory. It "
+        "takes them without a restart. If the clock of one of the machines is wrong, set that right instead",
+    )
 
 
 def _of_reports(name: str, place: ServerEndpoint, reports: Sequence[str]) -> Iterable[RecoveryStep]:
