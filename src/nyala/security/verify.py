@@ -5,6 +5,7 @@ Imports `cryptography`, which costs 40 ms: only processes that have credentials 
 
 import ssl
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -13,6 +14,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.security.authority import check_private, cluster_of, issuer_among
 from nyala.security.credentials import Pem
 from nyala.security.files import CredentialFiles
+from nyala.security.identity import KEPT
 from nyala.security.known import LOGINS
 from nyala.security.principal import Principal, principal_of
 
@@ -88,6 +90,29 @@ def authority_of(certificate: x509.Certificate) -> str:
     except x509.ExtensionNotFound:
         return ""
     return (found.key_identifier or b"").hex()
+
+
+@lru_cache(maxsize=KEPT)
+def is_issued(ca: bytes, certificate: bytes) -> bool:
+    """Return whether one of some authorities has issued a certificate itself.
+
+    Args:
+        ca: certificates of the authorities, as PEM.
+        certificate: as PEM.
+    """
+    known = x509.load_pem_x509_certificates(ca)
+    return issuer_among(known, x509.load_pem_x509_certificate(certificate)) is not None
+
+
+def has_fewer(ca: bytes, before: bytes) -> bool:
+    """Return whether an authority is missing that was there before.
+
+    Args:
+        ca: certificates of authorities, as PEM.
+        before: earlier ones.
+    """
+    known = x509.load_pem_x509_certificates(ca)
+    return any(c not in known for c in x509.load_pem_x509_certificates(before))
 
 
 def _bytes(path: str) -> bytes:
