@@ -66,13 +66,7 @@ def _without_leader(facts: ClusterFacts, declared: Declared) -> list[RecoverySte
         for m in facts.masters
         if not m.answers and not declared.is_lost(m.place, m.other)
     ]
-    steps += [
-        _new_certificate(f"master {m.place.address}", "master", m)
-        if m.untrusted
-        else _wait_for_master(m)
-        for m in facts.masters
-        if m.answers and m.problem
-    ]
+    steps += [_wait_for_master(m) for m in facts.masters if m.answers and m.problem]
     if left:
         found = sorted((m.catalog for m in left if m.catalog), key=lambda s: s.last, reverse=True)
         if has_majority(found) or steps:
@@ -114,6 +108,8 @@ def _start_master(master: MasterFacts) -> RecoveryStep:
 
 def _wait_for_master(master: MasterFacts) -> RecoveryStep:
     place = master.place
+    if master.untrusted:
+        return _new_certificate(f"master {place.address}", "master", master)
     return RecoveryStep(
         f"wait-{place.uuid or place.address}",
         f"master {place.address} answers, and does not show its catalog{_because(master.problem)}",
