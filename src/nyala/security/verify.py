@@ -36,11 +36,9 @@ def read(files: CredentialFiles) -> tuple[Pem, Principal]:
         )
     now, begins, ends = datetime.now(UTC), own.not_valid_before_utc, own.not_valid_after_utc
     if not begins <= now < ends:
-        login = Path(files.source).parent.name == LOGINS
-        again = "log in again (nyala login)" if login else "make a new one (nyala cert)"
         raise InvalidArgument(
             f"{files.cert} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC, and it is "
-            f"{now:%Y-%m-%d %H:%M} here; {again}, or correct the clock"
+            f"{now:%Y-%m-%d %H:%M} here; {_new_one(files, own)}, or correct the clock"
         )
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(files.cert, files.key)
@@ -53,6 +51,27 @@ def read(files: CredentialFiles) -> tuple[Pem, Principal]:
     if principal.cluster != cluster_of(authority):
         raise InvalidArgument(f"{files.cert} belongs to another cluster than {files.ca}")
     return pem, principal
+
+
+def _new_one(files: CredentialFiles, own: x509.Certificate) -> str:
+    """Return how to get a certificate in place of one that has ended.
+
+    Args:
+        files: of its holder.
+        own: the certificate.
+    """
+    if Path(files.source).parent.name == LOGINS:
+        return "log in again (nyala login)"
+    holder = principal_of(uris(own))
+    if holder.server_uuid is None:
+        return "make a new one (nyala cert)"
+    hosts = " ".join(f"--host {h}" for h in hosts_of(own))
+    into = f"write both, one after the other, into {files.cert}"
+    where = into if files.cert == files.key else f"replace {files.cert} and {files.key} by them"
+    return (
+        f"make server.crt and server.key anew where the authority's folder is (nyala cert server --name "
+        f"{holder.name} {hosts} --dir AUTHORITY --out NEW), and {where}"
+    )
 
 
 def read_certificate(path: str) -> x509.Certificate:

@@ -12,7 +12,7 @@ _OF_GRPC = re.compile(
 )
 _EXPIRED, _EARLY = "certificate has expired", "certificate is not yet valid"
 _OTHER_HOST = re.compile(r"(?:hostname|ip address|peer name)\b.*(?:mismatch|not )", re.IGNORECASE)
-RENEWAL = (
+RENEWAL = (  # what to do about the certificate of a server that is not renewed by itself
     "an administrator makes a new one with nyala cert server (docs/operate/security.md, renewal), which the "
     "server takes without a restart; no data are lost"
 )
