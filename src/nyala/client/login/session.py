@@ -81,12 +81,8 @@ class LoginSession:
         try:
             self.renew_if_due(now_s)
         except (NyalaError, OSError) as err:
-            waits = (
-                isinstance(err, NyalaError) and RETRY_AFTER in err.details
-            )  # somebody guesses passwords
-            if (
-                isinstance(err, Rejected) and not waits
-            ):  # a further try would count as a wrong password
+            # A further try counts as a wrong password, unless it has to wait because others guess.
+            if isinstance(err, Rejected) and RETRY_AFTER not in err.details:
                 log.error("the login of %s is not renewed: %s", self.proof.user, err.message)
                 return None
             log.warning("the login of %s is not renewed yet: %s", self.proof.user, err)
