@@ -219,8 +219,7 @@ async def _serve(
         upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
         check = password_login(env, credentials, server.master_addresses)
     calls = RpcMetrics(env.clock, metrics.registry)
-    handlers = with_problems(server.handlers(), upkeep)
-    grpc_server = _public_port(server, handlers, network, addresses.public, limits, calls, audit)
+    grpc_server = _public_port(server, upkeep, network, addresses.public, limits, calls, audit)
     facts = server_facts(
         role, server, addresses, metrics, options, calls, secure=credentials is not None
     )
@@ -256,13 +255,13 @@ async def _serve(
 
 
 def _public_port(
-    server: ServerProcess, handlers: Handlers, network: Network, address: str, limits: RpcLimits,
-    calls: RpcMetrics, audit: Auditor | None,
+    server: ServerProcess, upkeep: CertificateUpkeep | None, network: Network, address: str,
+    limits: RpcLimits, calls: RpcMetrics, audit: Auditor | None,
 ) -> GrpcServer:  # fmt: skip
     common = {**known_revocations(network.credentials), **log_level.handlers()}
     return GrpcServer(
-        {**common, **handlers}, network.listen_on(address), limits, calls, network.credentials,
-        audit, server.find_table,
+        {**common, **with_problems(server.handlers(), upkeep)}, network.listen_on(address), limits,
+        calls, network.credentials, audit, server.find_table,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What holders of a reader's, a tablet server's and a foreign certificate reach at real servers."""
+"""Attacks on real servers by holders of a reader's, a tablet server's and a foreign certificate."""
 
 from pathlib import Path
 
@@ -13,10 +13,9 @@ from nyala.security.principal import AccessRole
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.cluster.support.commands import run
+from tests.cluster.support.commands import connected, files_of, run
 from tests.cluster.support.direct import Direct
 from tests.cluster.support.leading import leader
-from tests.cluster.support.users import connected, files_of
 from tests.waiting import later
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]

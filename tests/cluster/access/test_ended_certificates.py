@@ -1,4 +1,4 @@
-"""Certificates of servers that end while they run, and addresses of other ports: what operators are told."""
+"""Certificates of servers that end while they run, and addresses of other ports: findings and remedies."""
 
 import json
 import time

@@ -13,7 +13,7 @@ from nyala.security.principal import AccessRole
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.cluster.support.users import connected
+from tests.cluster.support.commands import connected
 from tests.waiting import within
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]

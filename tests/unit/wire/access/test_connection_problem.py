@@ -1,4 +1,4 @@
-"""What is said of an address that gives no answer: another port, or a certificate that is not accepted."""
+"""Errors of addresses that give no answer: another port, or a certificate that is not accepted."""
 
 import asyncio
 import contextlib

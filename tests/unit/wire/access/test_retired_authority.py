@@ -128,7 +128,7 @@ def test_server_of_a_retired_authority_loses_its_connections_to_the_peer_port(
 def test_certificate_that_only_names_the_new_authority_does_not_count_as_issued_by_it(
     tmp_path, old, new
 ):
-    """Whoever has the key of the old authority can write any key id into a certificate."""
+    """A holder of the old authority's key can write any key id into a certificate."""
     own = holder(tmp_path, "db1", new, [new, old])
     holder(tmp_path, "db1", new, [new])
     assert own.refresh()
