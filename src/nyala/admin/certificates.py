@@ -8,6 +8,7 @@ a server that starts without masters refuses those it knew of.
 import json
 import logging
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
@@ -16,6 +17,7 @@ from nyala.common.errors import Corrupt, NyalaError
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
+from nyala.security.authorities import bundle
 from nyala.security.authorities.keyring import Keyring
 from nyala.security.authority import write_private
 from nyala.security.credentials import Credentials
@@ -24,14 +26,20 @@ from nyala.security.revocation import Revocation, Revocations
 from nyala.security.signing_request import new_request
 from nyala.wire import methods
 from nyala.wire.proto import access_pb2 as pb
+from nyala.wire.proto.nyala_pb2 import ListTabletsRequest, ListTabletsResponse
 from nyala.wire.tls.join_port import JoinPort
 from nyala.wire.tls.requests import grant_of
+from nyala.wire.tls.untrusted import RENEWAL
 
 log = logging.getLogger(__name__)
 
 INTERVAL_MS = 2_000
 CALL_TIMEOUT_MS = 5_000
 REVOKED_FILE = "revoked"
+LATE = 6
+"""A certificate that is not renewed is reported in the last sixth of its life,"""
+LATE_S = 60 * 86_400
+"""or this many seconds before its end, if that is later; so is an authority that is not replaced."""
 RULES_MAX_AGE_S = 300
 """Time without an answer of a leader master after which grants are not believed any more, in seconds."""
 
@@ -61,7 +69,7 @@ class CertificateUpkeep:
         self._leader = LeaderCalls(env, masters)
         self._authorities = authorities
         self._rules_us = 0
-        self._said = ""
+        self._said = self._unrenewed = ""
 
     def load(self) -> None:
         """Put the list in the data directory in force; called before the ports are open.
@@ -83,6 +91,25 @@ class CertificateUpkeep:
     def start(self) -> None:
         """Start the upkeep."""
         self._env.tasks.spawn(self._run(), "upkeep of certificates")
+
+    def problems(self) -> list[str]:
+        """Return which certificates end soon, as sentences for operators."""
+        now_s, pem, found = self._env.clock.wall_us() / 1_000_000, self._credentials.pem, []
+        own = identity_of_pem(pem.cert)
+        if _ends_soon(own.issued_s, own.ends_s, now_s):
+            why = f" ({self._unrenewed})" if self._unrenewed else ""
+            found.append(
+                f"its certificate {self._credentials.files.cert} ends at {_utc(own.ends_s)}, and was not "
+                f"renewed{why}; from then on nothing can connect to this server: {RENEWAL}"
+            )
+        authority = bundle.parse(pem.ca)[0]
+        begins, ends = authority.not_valid_before_utc, authority.not_valid_after_utc
+        if _ends_soon(int(begins.timestamp()), int(ends.timestamp()), now_s):
+            found.append(
+                f"the certificate authority of the cluster ends at {_utc(int(ends.timestamp()))}, and all "
+                "certificates with it: replace it with nyala ca rotate (docs/operate/security.md)"
+            )
+        return found
 
     async def _run(self) -> None:
         while True:
@@ -144,9 +171,11 @@ class CertificateUpkeep:
         files, own = self._credentials.files, identity_of_pem(self._credentials.pem.cert)
         outdated = self._authorities.outdated
         if self._env.clock.wall_us() < own.renewal_s * 1_000_000 and not outdated:
+            self._unrenewed = ""
             return
         if own.principal.server_uuid is None or files.cert != files.key:
             why = "is of the old authority" if outdated else "ends soon"
+            self._unrenewed = "no master issued it"
             self._say(
                 f"the certificate {files.cert} {why}, and was not issued by a master, so that it is not "
                 "renewed by itself: make a new one (nyala cert server)"
@@ -154,7 +183,11 @@ class CertificateUpkeep:
             return
         key, request = new_request()
         asked = pb.RenewRequest(csr=request)
-        answer = await self._leader.call(methods.RENEW, asked, timeout_ms=CALL_TIMEOUT_MS)
+        try:
+            answer = await self._leader.call(methods.RENEW, asked, timeout_ms=CALL_TIMEOUT_MS)
+        except NyalaError as err:
+            self._unrenewed = err.message
+            raise
         pem = answer.certificate + key
         await self._env.tasks.run(Lane.DISK, write_private, Path(files.cert), pem)
         self._credentials.refresh()
@@ -169,6 +202,34 @@ class CertificateUpkeep:
         if text != self._said:
             log.warning("%s", text)
         self._said = text
+
+
+def _ends_soon(begins_s: int, ends_s: int, now_s: float) -> bool:
+    """Return whether a certificate is to be reported."""
+    return now_s >= ends_s - min(LATE_S, (ends_s - begins_s) / LATE)
+
+
+def _utc(time_s: int) -> str:
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def with_problems(handlers: Handlers, upkeep: CertificateUpkeep | None) -> Handlers:
+    """Return handlers whose list of replicas names the server's certificates that end soon, for ksck.
+
+    Args:
+        handlers: of a server.
+        upkeep: of its certificates; None: it has none.
+    """
+    listing = handlers.get(methods.LIST_TABLETS)
+    if upkeep is None or listing is None:
+        return handlers
+
+    async def list_tablets(request: ListTabletsRequest) -> ListTabletsResponse:
+        answer: ListTabletsResponse = await listing(request)
+        answer.problems.extend(upkeep.problems())
+        return answer
+
+    return {**handlers, methods.LIST_TABLETS: list_tablets}
 
 
 def upkeep_of(

@@ -17,7 +17,13 @@ from nyala.admin import log_level
 from nyala.admin.anchors_page import anchors_page
 from nyala.admin.auditing import Auditor
 from nyala.admin.authorities import ReportingServer
-from nyala.admin.certificates import CertificateUpkeep, join_port, known_revocations, upkeep_of
+from nyala.admin.certificates import (
+    CertificateUpkeep,
+    join_port,
+    known_revocations,
+    upkeep_of,
+    with_problems,
+)
 from nyala.admin.web_logins import password_login
 from nyala.cli.output import describe_os_error
 from nyala.cli.security.network import PRIVATE, Network
@@ -213,7 +219,7 @@ async def _serve(
         upkeep = _upkeep(env, credentials, role, server, addresses.public, directory, keys)
         check = password_login(env, credentials, server.master_addresses)
     calls = RpcMetrics(env.clock, metrics.registry)
-    grpc_server = _public_port(server, network, addresses.public, limits, calls, audit)
+    grpc_server = _public_port(server, upkeep, network, addresses.public, limits, calls, audit)
     facts = server_facts(
         role, server, addresses, metrics, options, calls, secure=credentials is not None
     )
@@ -249,13 +255,13 @@ async def _serve(
 
 
 def _public_port(
-    server: ServerProcess, network: Network, address: str, limits: RpcLimits, calls: RpcMetrics,
-    audit: Auditor | None,
+    server: ServerProcess, upkeep: CertificateUpkeep | None, network: Network, address: str,
+    limits: RpcLimits, calls: RpcMetrics, audit: Auditor | None,
 ) -> GrpcServer:  # fmt: skip
     common = {**known_revocations(network.credentials), **log_level.handlers()}
     return GrpcServer(
-        {**common, **server.handlers()}, network.listen_on(address), limits, calls, network.credentials,
-        audit, server.find_table,
+        {**common, **with_problems(server.handlers(), upkeep)}, network.listen_on(address), limits,
+        calls, network.credentials, audit, server.find_table,
     )  # fmt: skip
 
 

@@ -18,6 +18,9 @@ from nyala.security.principal import Principal
 from nyala.security.revocation import Revocations
 from nyala.security.tables.grants import Grants
 
+PUBLIC_PROTOCOL = "h2"
+"""Protocol (ALPN) of public ports. gRPC closes connections that do not offer it; other ports choose none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pem:
@@ -40,6 +43,7 @@ class Credentials:
         pem: their contents.
         principal: who this process is.
         version: increases when the files were read again.
+        retirements: increases when an authority that was trusted is missing then.
         revocations: revoked certificates, which no port of this process accepts.
         grants: what is granted to users on tables.
 
@@ -50,7 +54,7 @@ class Credentials:
     def __init__(self, files: CredentialFiles, now_s: Callable[[], float] = time.time) -> None:
         self._now_s = now_s
         self.files = files
-        self.version = 0
+        self.version = self.retirements = 0
         self.revocations = Revocations()
         self.grants = Grants()
         self._lock = threading.Lock()  # gRPC asks in threads of its own
@@ -81,6 +85,7 @@ class Credentials:
                 return False  # asked for again with the next connection; ssl.SSLError is an OSError
             if self._stat() != now:
                 return False  # replaced meanwhile: contexts and `pem` may be of different files
+            self.retirements += _has_fewer(pem.ca, self.pem.ca)
             self._state, self.pem, self.principal = now, pem, principal
             self._client, self._newest = client, newest
             self.version += 1
@@ -99,10 +104,35 @@ class Credentials:
                 "again (nyala login), or get a new one (nyala cert user)"
             )
 
+    def check_authority(self, identity: PeerIdentity) -> None:
+        """Check that an authority that is trusted has issued a certificate, once another one was retired.
+
+        TLS has verified it when its connection was made, which may be open since before.
+
+        Raises:
+            Unauthenticated: none has.
+        """
+        if not self.retirements or not identity.pem:
+            return
+        from nyala.security.verify import is_issued  # loaded already, with the files
+
+        if not is_issued(self.pem.ca, identity.pem):
+            raise Unauthenticated(
+                f"the certificate of {identity.principal} (serial {identity.serial:x}) is of a certificate "
+                "authority that was retired; get one of the present authority (nyala login, nyala cert user)"
+            )
+
     def client_context(self) -> ssl.SSLContext:
         """Return the TLS context for connections to servers; the name of the host is verified."""
         self.refresh()
         return self._client
+
+    def public_context(self) -> ssl.SSLContext:
+        """Return the TLS context for a connection to a public port that is not made by gRPC."""
+        self.refresh()
+        made, _ = self._contexts(self.pem)
+        made.set_alpn_protocols([PUBLIC_PROTOCOL])
+        return made
 
     def server_context(self) -> ssl.SSLContext:
         """Return the TLS context for connections of clients, which need a certificate."""
@@ -165,6 +195,13 @@ def _context(server: bool) -> ssl.SSLContext:
     if server:
         made.num_tickets = 0  # a session that is resumed would not be verified again
     return made
+
+
+def _has_fewer(ca: bytes, before: bytes) -> bool:
+    """As `verify.has_fewer`."""
+    from nyala.security.verify import has_fewer
+
+    return has_fewer(ca, before)
 
 
 def read_files(files: CredentialFiles) -> tuple[Pem, Principal]:

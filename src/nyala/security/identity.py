@@ -3,7 +3,7 @@
 import contextvars
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +27,7 @@ class PeerIdentity:
         ends_s: until when.
         hosts: names and addresses of a server in it.
         authority: key id of the authority that issued it, in hex; empty: not known.
+        pem: the certificate; empty: not kept, or there is none, as of a login by password at a web port.
     """
 
     principal: Principal
@@ -35,6 +36,7 @@ class PeerIdentity:
     ends_s: int
     hosts: tuple[str, ...] = ()
     authority: str = ""
+    pem: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def issued_s(self) -> int:
@@ -84,6 +86,7 @@ def identity_of_pem(pem: bytes) -> PeerIdentity:
         int(found.not_valid_after_utc.timestamp()),
         hosts_of(found),
         authority_of(found),
+        pem,
     )
 
 

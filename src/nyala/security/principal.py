@@ -63,6 +63,12 @@ class Principal:
         found = _SERVER_NAME.fullmatch(self.name) if self.role is AccessRole.SERVER else None
         return None if found is None else found[2]
 
+    @property
+    def may_be_master(self) -> bool:
+        """True for a server whose certificate does not say that it is a tablet server or a member."""
+        found = _SERVER_NAME.fullmatch(self.name)
+        return self.role is AccessRole.SERVER and (found is None or found[1] == "master")
+
     def __str__(self) -> str:
         return f"{self.role.name.lower()} {self.name}"
 

@@ -5,6 +5,7 @@ Imports `cryptography`, which costs 40 ms: only processes that have credentials 
 
 import ssl
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -13,6 +14,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.security.authority import check_private, cluster_of, issuer_among
 from nyala.security.credentials import Pem
 from nyala.security.files import CredentialFiles
+from nyala.security.identity import KEPT
 from nyala.security.known import LOGINS
 from nyala.security.principal import Principal, principal_of
 
@@ -34,11 +36,9 @@ def read(files: CredentialFiles) -> tuple[Pem, Principal]:
         )
     now, begins, ends = datetime.now(UTC), own.not_valid_before_utc, own.not_valid_after_utc
     if not begins <= now < ends:
-        login = Path(files.source).parent.name == LOGINS
-        again = "log in again (nyala login)" if login else "make a new one (nyala cert)"
         raise InvalidArgument(
             f"{files.cert} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC, and it is "
-            f"{now:%Y-%m-%d %H:%M} here; {again}, or correct the clock"
+            f"{now:%Y-%m-%d %H:%M} here; {_new_one(files, own)}, or correct the clock"
         )
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(files.cert, files.key)
@@ -51,6 +51,27 @@ def read(files: CredentialFiles) -> tuple[Pem, Principal]:
     if principal.cluster != cluster_of(authority):
         raise InvalidArgument(f"{files.cert} belongs to another cluster than {files.ca}")
     return pem, principal
+
+
+def _new_one(files: CredentialFiles, own: x509.Certificate) -> str:
+    """Return how to get a certificate in place of one that has ended.
+
+    Args:
+        files: of its holder.
+        own: the certificate.
+    """
+    if Path(files.source).parent.name == LOGINS:
+        return "log in again (nyala login)"
+    holder = principal_of(uris(own))
+    if holder.server_uuid is None:
+        return "make a new one (nyala cert)"
+    hosts = " ".join(f"--host {h}" for h in hosts_of(own))
+    into = f"write both, one after the other, into {files.cert}"
+    where = into if files.cert == files.key else f"replace {files.cert} and {files.key} by them"
+    return (
+        f"make server.crt and server.key anew where the authority's folder is (nyala cert server --name "
+        f"{holder.name} {hosts} --dir AUTHORITY --out NEW), and {where}"
+    )
 
 
 def read_certificate(path: str) -> x509.Certificate:
@@ -88,6 +109,29 @@ def authority_of(certificate: x509.Certificate) -> str:
     except x509.ExtensionNotFound:
         return ""
     return (found.key_identifier or b"").hex()
+
+
+@lru_cache(maxsize=KEPT)
+def is_issued(ca: bytes, certificate: bytes) -> bool:
+    """Return whether one of some authorities has issued a certificate itself.
+
+    Args:
+        ca: certificates of the authorities, as PEM.
+        certificate: as PEM.
+    """
+    known = x509.load_pem_x509_certificates(ca)
+    return issuer_among(known, x509.load_pem_x509_certificate(certificate)) is not None
+
+
+def has_fewer(ca: bytes, before: bytes) -> bool:
+    """Return whether an authority is missing that was there before.
+
+    Args:
+        ca: certificates of authorities, as PEM.
+        before: earlier ones.
+    """
+    known = x509.load_pem_x509_certificates(ca)
+    return any(c not in known for c in x509.load_pem_x509_certificates(before))
 
 
 def _bytes(path: str) -> bytes:

@@ -188,6 +188,7 @@ class LoginGuard:
             return None
         try:
             self._credentials.check(caller)
+            self._credentials.check_authority(caller)
         except NyalaError:
             return None
         return caller

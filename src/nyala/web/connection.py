@@ -6,7 +6,8 @@ from typing import Any
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nyala.common.errors import NyalaError
-from nyala.security.identity import PeerIdentity, identity_of_peer
+from nyala.security.identity import PeerIdentity
+from nyala.wire.tls.access import whole_identity
 
 REQUEST_S = 10.0
 """Time, in seconds, for a request to arrive completely, from the connection or from its first byte."""
@@ -67,6 +68,6 @@ class WebConnection(H11Protocol):
 def _certified(transport: asyncio.BaseTransport) -> PeerIdentity | None:
     """Return what the verified certificate of a client says; None: it has none, or no user's."""
     try:
-        return identity_of_peer(transport.get_extra_info("peercert") or {})
+        return whole_identity(transport)
     except NyalaError:
         return None

@@ -28,7 +28,7 @@ from nyala.wire.streams.calls import CallClient
 class Channels:
     """gRPC channels, one per address; above a number, those that were not used for the longest time close.
 
-    When the credentials were read again, calls use new channels; calls in flight end on the old ones.
+    When the files of the credentials have changed, calls use new channels; those in flight end on the old.
 
     Args:
         limits: limits of messages and connections.
@@ -46,10 +46,14 @@ class Channels:
     @contextlib.asynccontextmanager
     async def use(self, address: str) -> AsyncIterator[Any]:
         """Yield the channel to an address; it is not closed meanwhile, except by `close`."""
-        if self._credentials is not None and self._credentials.version != self._version:
-            self._version = self._credentials.version
-            self._replaced += self._channels.values()  # they would connect again with the old one
-            self._channels.clear()
+        if self._credentials is not None:
+            self._credentials.refresh()
+            if self._credentials.version != self._version:
+                self._version = self._credentials.version
+                self._replaced += (
+                    self._channels.values()
+                )  # they would connect again with the old one
+                self._channels.clear()
         channel = self._channels.pop(address, None)
         if channel is None:
             channel = self._open(address)
@@ -68,7 +72,6 @@ class Channels:
         options = self._limits.channel_options()
         if self._credentials is None:
             return grpc.aio.insecure_channel(target, options=options)
-        self._credentials.refresh()
         pem = self._credentials.pem
         tls = grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
         return grpc.aio.secure_channel(target, tls, options=options)

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from nyala.common.errors import Unauthenticated
 from nyala.security.credentials import Credentials
-from nyala.wire.tls.access import identity_of_connection
+from nyala.wire.tls.access import identity_of_connection, whole_identity
 from nyala.wire.tls.bounded_lines import BoundedLines
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -35,7 +35,9 @@ HANDSHAKE_S = 5.0
 NEXT_ADDRESS_S = 0.25
 """Longest time, in seconds, for which one address of a host is tried alone; RFC 8305 recommends this one."""
 EXPIRED_S = 10.0
-"""Time, in seconds, after which accepted connections are closed at the latest when their certificate ends."""
+"""Time, in seconds, after which accepted connections are closed at the latest when their certificate ends, or
+its authority was retired. It is longer than a handshake: two checks find those that were made meanwhile.
+"""
 
 
 def configured(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Transport:
@@ -180,6 +182,7 @@ class Listener(Generic[P]):
         self._empty.set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._retirements = (0, 0)  # seen by the last two checks
 
     async def listen(self, make: Callable[[], P], host: str, port: int) -> int:
         """Bind and accept; return the port that was bound.
@@ -194,6 +197,7 @@ class Listener(Generic[P]):
         """
         if self.credentials is not None:
             self.credentials.revocations.on_change(self._close_invalid)
+            self._retirements = (self.credentials.retirements,) * 2
             self._timer = asyncio.get_running_loop().call_later(EXPIRED_S, self._close_expired)
         tls = None if self.credentials is None else self.credentials.server_context()
         handshake_s = None if tls is None else HANDSHAKE_S
@@ -222,16 +226,28 @@ class Listener(Generic[P]):
         return True
 
     def _close_expired(self) -> None:
-        """Close the connections whose certificates have expired; and again after a time."""
-        self._close_invalid()
+        """Close the connections whose certificates have expired, or are of a retired authority; and again.
+
+        Those made after a retirement were verified without that authority, and need no check of it.
+        """
+        assert self.credentials is not None
+        before, last = self._retirements
+        self._retirements = last, self.credentials.retirements
+        self._close_invalid(retired=before != self.credentials.retirements)
         self._timer = asyncio.get_running_loop().call_later(EXPIRED_S, self._close_expired)
 
-    def _close_invalid(self) -> None:
-        """Close the connections whose certificates have expired or are revoked."""
+    def _close_invalid(self, *, retired: bool = False) -> None:
+        """Close the connections whose certificates have expired or are revoked.
+
+        Args:
+            retired: those too whose certificates no trusted authority has issued.
+        """
         assert self.credentials is not None
         for transport in list(self._open.values()):
             try:
                 identity_of_connection(transport, self.credentials)
+                if retired:
+                    self.credentials.check_authority(whole_identity(transport))
             except Unauthenticated as err:
                 log.warning("%s: a connection was closed: %s", self._port, err)
                 cast("asyncio.Transport", transport).abort()

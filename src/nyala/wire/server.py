@@ -313,11 +313,12 @@ class _Call:
         """Check the caller of a stream at each message: it may outlive the caller's certificate.
 
         Raises:
-            Unauthenticated: the certificate has expired, or was revoked.
+            Unauthenticated: the certificate has expired, was revoked, or is of a retired authority.
         """
         caller = CALLER.get()
         if self._credentials is not None and caller is not None:
             self._credentials.check(caller)
+            self._credentials.check_authority(caller)
 
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:
         try:

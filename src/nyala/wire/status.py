@@ -13,6 +13,7 @@ import re
 import grpc
 from google.protobuf.message import DecodeError
 
+from nyala.common import addresses
 from nyala.common.errors import (
     NOT_SENT,
     Corrupt,
@@ -28,6 +29,7 @@ from nyala.common.errors import (
     from_code,
 )
 from nyala.wire.proto.nyala_pb2 import Error
+from nyala.wire.tls import untrusted
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +170,10 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
     if err.code() is _Code.DEADLINE_EXCEEDED:
         return TimedOut(f"no response from {address} to {method} before the deadline")
     if err.code() is _Code.UNAVAILABLE or "Stream removed" in text:  # gRPC's rare form of it
+        if reason := untrusted.reason_in(text):
+            host = addresses.parse(address)[0]
+            why = f"the server at {address} runs, and {untrusted.explained(reason, host)}"
+            return Unavailable(why, {**NOT_SENT, untrusted.UNTRUSTED: reason})
         details = NOT_SENT if "failed to connect to all addresses" in text else None
         return Unavailable(
             f"the server at {address} cannot be reached: {_clip(text, 300)}", details

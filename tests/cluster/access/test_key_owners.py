@@ -9,11 +9,11 @@ import pytest
 import nyala
 from nyala.common.errors import Forbidden, InvalidArgument
 from nyala.operate import run
-from nyala.security import issue
 from nyala.security.principal import AccessRole
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster.support.commands import connected
 from tests.waiting import within
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
@@ -25,11 +25,6 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()
 def secured():
     with MiniCluster(3, 3, secure=True) as made:
         yield made
-
-
-def connected(cluster, user, role=AccessRole.WRITER, **more):
-    files = issue.user(f"{cluster.dir}/certs", f"{cluster.dir}/{user}", user, role)
-    return nyala.connect(cluster.masters, ca=files.ca, cert=files.cert, key=files.key, **more)
 
 
 def command(cluster, *words):

@@ -1,16 +1,22 @@
 """Replacement of the certificate authority of a real cluster, under load, with the leader master killed."""
 
+import contextlib
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+import nyala
 from nyala.testing import MiniCluster
+from nyala.wire.connection import EXPIRED_S
 from tests.cluster.support.commands import run
 from tests.cluster.support.rotating import KEYS, Load, done, trusted
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+
+ANN = {"ca": "ca.crt", "cert": "ann.crt", "key": "ann.key"}
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +29,7 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
     cluster, tmp_path
 ):
     (old,) = trusted(cluster, "master-0")
-    load = Load(cluster)
+    load, opened = Load(cluster), contextlib.ExitStack()
     try:
         load.progress()
         refused = run(cluster, "ca", "retire")
@@ -33,6 +39,9 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
             cluster, "cert", "user", "ann", "--dir", str(certs), "--out", str(tmp_path / "ann")
         )
         assert made.returncode == 0, made.stderr
+        own = {n: str(tmp_path / "ann" / f) for n, f in ANN.items()}
+        long_lived = opened.enter_context(nyala.connect(cluster.masters, **own))
+        assert long_lived.table("t").count() == KEYS
         done(cluster, "ca", "rotate", before="being replaced already")
         killed = cluster.leader_master()
         cluster.kill(killed)
@@ -62,8 +71,7 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
         load.progress()
         refused = run(cluster, "ca", "retire")
         assert "certificates of users that were not renewed: ann (serial number" in refused.stderr
-        files = {"NYALA_CA": "ca.crt", "NYALA_CERT": "ann.crt", "NYALA_KEY": "ann.key"}
-        ann = {name: str(tmp_path / "ann" / file) for name, file in files.items()}
+        ann = {f"NYALA_{name.upper()}": file for name, file in own.items()}
         done(cluster, "cert", "renew", env=ann)
         again = "no replacement is under way"
         retired = done(cluster, "ca", "retire", before=again)
@@ -72,8 +80,16 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
             lambda: all(trusted(cluster, n) == [new] for n in cluster.names),
             "no server trusts the old one",
         )
-        load.progress()
+        retired_s = time.monotonic()
+        for _ in range(2):  # before and after open connections of the old authority were closed
+            assert long_lived.table("t").count() == KEYS, "its files were replaced, and it runs on"
+            assert long_lived.tables() == ["t"]
+            load.progress()
+            wait_until(
+                lambda: time.monotonic() > retired_s + EXPIRED_S, "the connections are closed"
+            )
     finally:
+        opened.close()
         load.stop()
     keys = [Path(cluster.data_dir(f"master-{n}"), "certs") for n in range(3)]
     wait_until(

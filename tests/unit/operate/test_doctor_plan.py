@@ -96,6 +96,29 @@ def test_server_that_does_not_list_its_replicas_yet_counts_as_one_that_may_retur
     assert chosen(mistaken, ()) == [], "a server that answers is not lost"
 
 
+def test_server_whose_certificate_has_expired_gets_a_new_one_and_is_not_declared_lost():
+    why = "certificate has expired"
+    tservers = tuple(
+        TServerFacts(
+            place(n), n == 1, n > 1, n == 1, why if n > 1 else "", untrusted=why if n > 1 else ""
+        )
+        for n in (1, 2, 3)
+    )
+    masters = (master(0), replace(master(4), problem=why, untrusted=why), master(5))
+    given = facts([survivor(1)], tservers=tservers, masters=masters)
+    for steps in (plan(given), plan(given, "s:2", "s:3", "s:4")):
+        assert names(steps) == [
+            f"certify-{U[4]}", f"certify-{U[2]}", f"certify-{U[3]}", f"recover-{TABLET}",
+        ]  # fmt: skip
+        assert f"--name master-{U[4]} --host s " in steps[0].command
+        assert f"--name tserver-{U[2]} --host s " in steps[1].command
+        assert why in steps[1].finding
+        assert not any("--lost" in s.command for s in steps[:3])
+        assert chosen(steps, ()) == []
+    leaderless = plan(replace(given, leader="", masters=masters[1:2]))
+    assert names(leaderless) == [f"certify-{U[4]}"]
+
+
 def test_voter_that_the_leader_master_does_not_list_may_return_too():
     tservers = tuple(TServerFacts(place(n), answers=True) for n in (1,))
     steps = plan(facts([survivor(1)], tservers=tservers))

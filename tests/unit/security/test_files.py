@@ -17,7 +17,13 @@ from nyala.security import credentials as credentials_module
 from nyala.security import issue, verify
 from nyala.security.credentials import Credentials
 from nyala.security.describe import describe
-from nyala.security.files import ENVIRONMENT, CredentialFiles, files_of_environment, named_files
+from nyala.security.files import (
+    ENVIRONMENT,
+    CredentialFiles,
+    files_of_environment,
+    joined_files,
+    named_files,
+)
 from nyala.security.principal import AccessRole
 from tests.unit.security.certificates import authority, server_files, user_files
 from tests.waiting import later
@@ -158,6 +164,29 @@ def test_certificate_is_refused_before_and_after_its_time(monkeypatch):
         monkeypatch.setattr(verify, "datetime", Shifted)
         with pytest.raises(InvalidArgument, match=r"is valid from .* make a new one"):
             Credentials(server_files())
+
+
+def test_server_that_was_off_for_too_long_learns_how_to_get_a_certificate(tmp_path):
+    """It does not start, and cannot renew by itself what has ended."""
+    name, folder = "tserver-" + "7" * 32, str(tmp_path / "certs")
+    issue.local_server(authority(), folder, name, ["10.0.0.6", "db2"], signs=False)
+    files = joined_files(str(tmp_path))
+    assert files is not None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(verify, "datetime", Later)
+        with pytest.raises(InvalidArgument) as refused:
+            Credentials(files)
+    said = refused.value.message
+    assert f"nyala cert server --name {name} --host db2 --host 10.0.0.6 --dir AUTHORITY" in said
+    assert f"into {files.cert}, or correct the clock" in said
+
+
+class Later(datetime.datetime):
+    """A clock after the end of each certificate."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return super().now(tz) + datetime.timedelta(days=4_000)
 
 
 def test_replaced_files_are_read_again_once_they_belong_together(tmp_path):

@@ -83,19 +83,52 @@ def refused(bound, user="ann", host="10.0.0.1"):
     return False
 
 
-def test_failures_of_a_user_from_any_host_have_to_wait_longer_and_longer():
+def test_failures_of_a_user_have_to_wait_longer_and_longer():
     clock = Clock()
     bound = LoginAttempts(clock)
-    assert not any(refused(bound, host=f"10.0.0.{n}") for n in range(attempts.FREE_OF_USER))
+    assert not any(refused(bound) for _ in range(attempts.FREE_OF_USER))
     waits = []
-    for n in range(8):
+    for _ in range(8):
         waited = 0
-        while refused(bound, host=f"10.0.1.{n}"):
+        while refused(bound):
             clock.advance(1)
             waited += 1
         waits.append(waited)
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert not refused(bound, user="bob")
+    assert not refused(bound, user="bob", host="10.0.0.2")
+
+
+def test_first_login_does_not_wait_for_a_guesser_at_another_host():
+    clock = Clock()
+    bound = LoginAttempts(clock)
+    for _ in range(1_000):
+        refused(bound)
+        clock.advance(0.1)
+    assert refused(bound)
+    assert not refused(bound, host="home"), "a mistake"
+    assert not refused(bound, host="home")
+    bound.succeeded("ann", "home")
+    assert not refused(bound, host="home"), "known there from now on"
+
+
+def guesses(host_at):
+    """Return how many passwords of a user are tried within an hour by one who tries 40 in each second.
+
+    Args:
+        host_at: returns the host of a try.
+    """
+    clock = Clock()
+    bound, tried = LoginAttempts(clock), 0
+    for number in range(40 * 3_600):
+        tried += not refused(bound, host=host_at(number))
+        clock.advance(1 / 40)
+    return tried
+
+
+def test_guessers_with_many_hosts_have_twice_the_guesses_of_one_at_most():
+    alone = guesses(lambda _: "10.0.0.1")
+    assert 60 <= alone <= 75
+    assert guesses(lambda n: f"10.0.{n % 200}.{n % 9}") <= 2 * alone
 
 
 def test_host_that_tries_many_users_has_to_wait():
@@ -148,7 +181,7 @@ def test_memory_of_failures_is_bounded(monkeypatch):
 def test_many_hosts_do_not_make_the_failures_of_users_forgotten(monkeypatch):
     monkeypatch.setattr(attempts, "KEPT", 10)
     bound = LoginAttempts(Clock())
-    for n in range(attempts.FREE_OF_USER):
+    for n in range(2 * attempts.FREE_OF_USER):  # those that come first, and those of further hosts
         assert not refused(bound, host=f"host{n}")
     for n in range(9):
         bound.begin(f"user{n}", f"other{n}")
@@ -159,8 +192,7 @@ def test_many_hosts_do_not_make_the_failures_of_users_forgotten(monkeypatch):
 def test_login_that_is_withdrawn_counts_for_nobody():
     bound = LoginAttempts(Clock())
     for _ in range(100):
-        assert not refused(bound)
-        bound.withdraw("ann", "10.0.0.1")
+        bound.withdraw(bound.begin("ann", "10.0.0.1"))
     assert not any(refused(bound) for _ in range(attempts.FREE_OF_USER))
     assert refused(bound)
 

@@ -164,7 +164,7 @@ def retire(
     wanted = pb.RetireAuthorityRequest(force=force, issued=listed, authority=old)
     change_at_leader(masters, methods.RETIRE_AUTHORITY, wanted)
     say(
-        "the old certificate authority is retired: open connections stay, new ones need new certificates"
+        "the old certificate authority is retired: no connection with one of its certificates stays open"
     )
     try:
         renew_own(masters)

@@ -1,5 +1,6 @@
 """Network of a server process: its credentials, and the host that it listens on."""
 
+import resource
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,6 +71,7 @@ class Network:
         files = named_files(ca, cert, key) or (joined_files(directory) if directory else None)
         if files is None:
             return cls(None, bind)
+        _write_no_core_files()
         credentials = Credentials(files)
         require_server(credentials.principal)
         return cls(credentials, bind)
@@ -101,3 +103,12 @@ class Network:
                 )
             return address
         return addresses.join(self.bind, port)
+
+
+def _write_no_core_files() -> None:
+    """Set the soft limit of core files to 0 bytes: the memory of a server has private keys, and rows.
+
+    The hard limit stays, so that an administrator can raise it for a running process.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))

@@ -10,7 +10,7 @@ from nyala.env.env import system_env
 from nyala.env.monotonic import monotonic_us
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import RpcLimits
-from nyala.wire.tls.problem import accepts_connections, tls_problem
+from nyala.wire.tls.problem import accepts_connections, connection_problem
 
 REACH_MS = 2_250
 """Time, in milliseconds, within which one of the masters' addresses must answer a new client.
@@ -56,6 +56,8 @@ class OpenClient:
 
         Raises:
             Unavailable: no master answers at these addresses.
+            Unauthenticated: client and server do not agree on TLS.
+            InvalidArgument: the addresses are of tablet servers, or of other ports.
         """
         left_ms, longest_ms = (
             reach_ms((monotonic_us() - began_us) // 1000),
@@ -63,7 +65,7 @@ class OpenClient:
         )
         slow = SlowMasters(longest_ms, accepts_connections)
         reaching = self.core.masters.reach(min(left_ms, longest_ms), slow)
-        problem = partial(tls_problem, credentials=self._credentials)
+        problem = partial(connection_problem, credentials=self._credentials)
         await explained(reaching, self._addresses, problem)
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nyala.client.deadline import Attempts, is_cut_short
-from nyala.common.errors import NyalaError, TimedOut, Unauthenticated, Unavailable
+from nyala.common.errors import InvalidArgument, NyalaError, TimedOut, Unavailable
 from nyala.env.env import Env
 from nyala.env.tasks import for_at_most
 from nyala.wire import methods
@@ -50,6 +50,7 @@ async def reach(
         slow: for servers that accept connections and are silent; None: they are awaited no longer.
 
     Raises:
+        InvalidArgument: none is the address of a master.
         Unavailable: none answers; the message says what happened at each address.
     """
     attempts, longest = Attempts(env, timeout_ms), Attempts(env, slow.longest_ms if slow else 0)
@@ -60,6 +61,8 @@ async def reach(
         answer = await _ask_all(env, addresses, given_ms)
         if isinstance(answer, pb.MasterStatusResponse):
             return answer
+        if all(isinstance(err, InvalidArgument) for err in answer.values()):
+            raise InvalidArgument("; ".join(err.message for err in answer.values()))
         for address, err in answer.items():
             if address not in errors or not is_cut_short(err, given_ms):
                 errors[address] = err.message
@@ -100,6 +103,8 @@ async def _ask_all(
     async def ask(address: str) -> None:
         try:
             answers.put_nowait((address, await status(env, address, own_ms)))
+        except InvalidArgument as err:
+            answers.put_nowait((address, await _of_other_kind(env, address, err, own_ms)))
         except NyalaError as err:
             answers.put_nowait((address, err))
 
@@ -124,23 +129,23 @@ async def _ask_all(
 async def explained(
     reaching: Coroutine[Any, Any, None],
     addresses: Sequence[str],
-    why: Callable[[str], Coroutine[Any, Any, str]],
+    why: Callable[[str], Coroutine[Any, Any, NyalaError | None]],
 ) -> None:
-    """Reach the masters; if that fails because of TLS, the error says so.
+    """Reach the masters; if that fails because of TLS, or of a wrong port, the error says so.
 
     The addresses are asked for the reason while the masters are awaited, so that the error comes no later.
 
     Args:
         reaching: waits until one master answers.
         addresses: of the masters.
-        why: returns why TLS with the server at an address fails; empty: not because of TLS.
+        why: returns the reason for which the server at an address does not answer; None: not known.
 
     Raises:
         Unavailable: no master answers.
-        Unauthenticated: because of TLS.
+        NyalaError: the reason.
     """
     reached = asyncio.ensure_future(reaching)
-    reasons: list[asyncio.Task[str]] = []
+    reasons: list[asyncio.Task[NyalaError | None]] = []
     try:
         await for_at_most(DOUBT_S, reached)
         if not reached.done() or reached.exception() is not None:
@@ -148,14 +153,39 @@ async def explained(
         await reached
     except Unavailable as err:
         await for_at_most(REASON_S, *reasons)
-        for address, reason in zip(addresses, reasons, strict=True):
-            if reason.done() and reason.result():
-                raise Unauthenticated(f"the server at {address}: {reason.result()}") from err
+        for task in reasons:
+            if task.done() and (reason := task.result()) is not None:
+                raise reason from err
         raise
     finally:
         for task in (reached, *reasons):
             task.cancel()
         await asyncio.gather(reached, *reasons, return_exceptions=True)
+
+
+async def _of_other_kind(
+    env: Env, address: str, err: InvalidArgument, timeout_ms: int
+) -> NyalaError:
+    """Return what the server at an address is, which has no methods of masters.
+
+    Args:
+        env: calls.
+        address: of the server.
+        err: its answer to a method of masters; returned if it does not say more.
+        timeout_ms: deadline, from now.
+    """
+    try:
+        info: pb.ServerInfoResponse = await env.rpc.call(
+            address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=timeout_ms
+        )
+    except NyalaError:
+        return err
+    if info.role != "tserver":
+        return err
+    known = ", ".join(info.master_addresses) or "not known to it"
+    return InvalidArgument(
+        f"{address} is the address of a tablet server, and clients connect to masters, which are at {known}"
+    )
 
 
 async def status(env: Env, address: str, timeout_ms: int) -> pb.MasterStatusResponse:

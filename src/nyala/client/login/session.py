@@ -17,6 +17,7 @@ from nyala.client.login.exchange import Issued, Proof
 from nyala.common.errors import InvalidArgument, NyalaError, Rejected
 from nyala.env.clock import SystemClock
 from nyala.security import known
+from nyala.security.accounts.attempts import RETRY_AFTER
 from nyala.security.files import CA_VARIABLE, LOGIN_VARIABLE, CredentialFiles
 from nyala.security.identity import identity_of_pem
 
@@ -71,17 +72,27 @@ class LoginSession:
         store.write(self._folder, issued)
         self._renewal_s = identity_of_pem(issued.certificate).renewal_s
 
-    def _renew(self) -> None:
-        while True:
-            left_s = self._renewal_s - self._clock.wall_us() / 1_000_000
-            self._never.wait(min(LONGEST_PAUSE_S, max(1.0, left_s / 2)))
-            try:
-                self.renew_if_due(self._clock.wall_us() / 1_000_000)
-            except Rejected as err:  # each further try would count as a wrong password
+    def look(self, now_s: float) -> float | None:
+        """Renew the certificate if that is due; return the seconds until the next look; None: it is given up.
+
+        Args:
+            now_s: the time, in seconds since the epoch.
+        """
+        try:
+            self.renew_if_due(now_s)
+        except (NyalaError, OSError) as err:
+            # A further try counts as a wrong password, unless it has to wait because others guess.
+            if isinstance(err, Rejected) and RETRY_AFTER not in err.details:
                 log.error("the login of %s is not renewed: %s", self.proof.user, err.message)
-                return
-            except (NyalaError, OSError) as err:
-                log.warning("the login of %s is not renewed yet: %s", self.proof.user, err)
+                return None
+            log.warning("the login of %s is not renewed yet: %s", self.proof.user, err)
+        return min(LONGEST_PAUSE_S, max(1.0, (self._renewal_s - now_s) / 2))
+
+    def _renew(self) -> None:
+        pause_s: float | None = 1.0
+        while pause_s is not None:
+            self._never.wait(pause_s)
+            pause_s = self.look(self._clock.wall_us() / 1_000_000)
 
     def _remove(self, owner: int) -> None:
         if os.getpid() == owner:  # not a process that was forked from it

@@ -50,14 +50,14 @@ class TokenLogins:
             )
         host = host_seen(request.peer_host)
         named = f"token from {host}"  # whose token it is, is not known before
-        self._attempts.begin(named, host)
+        counted = self._attempts.begin(named, host)
         now_s = self._context.env.clock.wall_us() / 1e6
         try:
             found = await self._context.env.tasks.run(
                 Lane.COMPUTE, self._issuers.account_in, request.token, now_s
             )
         except InvalidArgument as err:
-            self._attempts.withdraw(named, host)
+            self._attempts.withdraw(counted)
             log.error("logins with tokens are refused: %s", err.message)
             raise Unavailable(
                 "the leader master cannot read the files of its issuers (option jwt_issuers), and accepts no "

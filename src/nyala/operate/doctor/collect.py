@@ -22,6 +22,7 @@ from nyala.operate.survivors import (
 )
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.tls.untrusted import UNTRUSTED
 
 ASK_MS = 3_000
 NONE_ANSWERS = "nor does any other that was named; if the cluster has more masters, name them, too"
@@ -79,7 +80,9 @@ async def _master(core: ClientCore, uuid: str, address: str) -> MasterFacts:
     place = ServerEndpoint(uuid, address)
     answer = await _ask(core, address, methods.MASTER_STATUS, pb.MasterStatusRequest())
     if isinstance(answer, NyalaError):
-        return MasterFacts(place, not _silent(answer), problem=answer.message)
+        return MasterFacts(
+            place, not _silent(answer), problem=answer.message, untrusted=_untrusted(answer)
+        )
     if uuid and answer.uuid != uuid:
         problem = f"another master, {answer.uuid}, answers at its address"
         return MasterFacts(place, False, problem=problem, other=answer.uuid)
@@ -100,7 +103,10 @@ async def _tserver(
     info = await _ask(core, server.address, methods.SERVER_INFO, pb.ServerInfoRequest())
     if isinstance(info, NyalaError):
         starting, retired = not _silent(info), is_retired(server)
-        return TServerFacts(place, False, starting, alive, info.message, retired=retired), {}
+        facts = TServerFacts(
+            place, False, starting, alive, info.message, retired=retired, untrusted=_untrusted(info)
+        )
+        return facts, {}
     if info.uuid != server.uuid:
         problem = f"another server, {info.uuid}, answers at its address"
         return TServerFacts(place, False, False, alive, problem, info.uuid), {}
@@ -185,5 +191,13 @@ async def _ask(core: ClientCore, address: str, method: Any, request: Any) -> Any
 
 
 def _silent(err: NyalaError) -> bool:
-    """Return whether a call's error says that no server answered: one that refuses a call runs."""
-    return isinstance(err, Unavailable | TimedOut)
+    """Return whether a call's error says that no server answered: one that refuses a call runs.
+
+    So does one whose certificate is not accepted.
+    """
+    return isinstance(err, Unavailable | TimedOut) and not _untrusted(err)
+
+
+def _untrusted(err: NyalaError) -> str:
+    """Return why the certificate of the server that was called is not accepted; empty: it is."""
+    return err.details.get(UNTRUSTED, "")

@@ -17,6 +17,7 @@ class MasterFacts:
         problem: why it does not answer, or does not list its replica; empty: neither.
         other: uuid of another master that answers at its address; empty: none.
         reports: problems that it reports of itself, with what to do about each.
+        untrusted: why its certificate is not accepted, so that only this is known: it runs; empty: it is.
     """
 
     place: ServerEndpoint
@@ -26,6 +27,7 @@ class MasterFacts:
     problem: str = ""
     other: str = ""
     reports: tuple[str, ...] = ()
+    untrusted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class TServerFacts:
         failed: replicas of it that are FAILED: tablet and error.
         reports: as of a master.
         retired: see `ksck.is_retired`.
+        untrusted: as of a master.
     """
 
     place: ServerEndpoint
@@ -55,6 +58,7 @@ class TServerFacts:
     failed: tuple[tuple[str, str], ...] = ()
     reports: tuple[str, ...] = ()
     retired: bool = False
+    untrusted: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ It keeps nothing between two runs: a step that was performed is not in the plan 
 
 from collections.abc import Iterable, Sequence
 
+from nyala.common import addresses
 from nyala.common.texts.counted import counted
 from nyala.operate.doctor.facts import ClusterFacts, Declared, MasterFacts, TServerFacts
 from nyala.operate.doctor.steps import AddMaster, RecoveryStep, RemoveMaster, risk_of
@@ -108,6 +109,8 @@ def _start_master(master: MasterFacts) -> RecoveryStep:
 
 def _wait_for_master(master: MasterFacts) -> RecoveryStep:
     place = master.place
+    if master.untrusted:
+        return _new_certificate(f"master {place.address}", "master", master)
     return RecoveryStep(
         f"wait-{place.uuid or place.address}",
         f"master {place.address} answers, and does not show its catalog{_because(master.problem)}",
@@ -124,6 +127,9 @@ def _of_masters(facts: ClusterFacts, declared: Declared) -> list[RecoveryStep]:
     steps: list[RecoveryStep] = []
     removed = 0
     for master in facts.masters:
+        if master.untrusted:
+            steps.append(_new_certificate(f"master {master.place.address}", "master", master))
+            continue
         if master.answers and not master.error:
             steps += _of_reports(f"master {master.place.address}", master.place, master.reports)
             continue
@@ -180,7 +186,9 @@ def _of_tserver(
     """Yield the steps for one tablet server."""
     place = server.place
     name = f"tablet server {place.uuid} at {place.address}"
-    if server.starting:
+    if server.untrusted:
+        yield _new_certificate(name, "tserver", server)
+    elif server.starting:
         yield RecoveryStep(
             f"wait-{place.uuid}",
             f"{name} answers, and does not list its replicas: it is still opening them, is overloaded, or "
@@ -212,6 +220,26 @@ def _of_tserver(
             f"check its disk (nyala remote_replica check {place.address}); the masters replace a replica "
             "whose group has a majority: on another tablet server, or here after member_failed_after_ms",
         )
+
+
+def _new_certificate(name: str, role: str, server: MasterFacts | TServerFacts) -> RecoveryStep:
+    """Return the step for a server that runs, and whose certificate is not accepted.
+
+    Args:
+        name: of the server, for the finding.
+        role: "master" or "tserver".
+        server: its facts.
+    """
+    place = server.place
+    uuid, (host, _) = place.uuid or "UUID", addresses.parse(place.address)
+    return RecoveryStep(
+        f"certify-{place.uuid or place.address}",
+        f"{name} runs, and its certificate is not accepted: {server.untrusted}. No data are lost",
+        f"nyala cert server --dir AUTHORITY --name {role}-{uuid} --host {host} --out NEW, where the "
+        "authority's folder is; then, on its machine, put NEW/server.crt and NEW/server.key in place of the "
+        "files of --cert and --key, or both, one after the other, into certs/server.pem in its directory. It "
+        "takes them without a restart. If the clock of one of the machines is wrong, set that right instead",
+    )
 
 
 def _of_reports(name: str, place: ServerEndpoint, reports: Sequence[str]) -> Iterable[RecoveryStep]:

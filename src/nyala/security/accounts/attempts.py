@@ -1,7 +1,8 @@
 """Bound on failed logins, for each user and each host: after some failures, the next has to wait.
 
 A user who has logged in from a host before has a bound of their own there: failures from other hosts, or of
-other users of this host, do not keep them out.
+other users of this host, do not keep them out. Others from hosts with few failures share a bound of their own
+while the user has to wait, so that a guesser at one host does not keep a first login from another one out.
 """
 
 from collections.abc import Callable
@@ -12,14 +13,19 @@ from nyala.common.errors import Unauthenticated
 from nyala.security.identity import CALLER
 
 FREE_OF_USER, FREE_OF_HOST = 5, 20
-"""Failures before a user, or a host, has to wait."""
+"""Failures before a user, or a host, has to wait. A host with fewer than the former has few."""
 MOST_WAIT_S = 60
 """Longest wait after a failure, in seconds; it begins at one second and doubles."""
 FORGOTTEN_S = 900
 """Time without a login after which failures are forgotten, in seconds."""
+Counted = tuple[tuple[str, str], ...]
+"""Bounds by which a login was counted: kind and name of each."""
 KEPT = 10_000
 """Users, and hosts, that are remembered; the oldest of the same kind are dropped."""
 _KEY_LENGTH = 128
+_KINDS = ("user", "host", "known", "few")
+RETRY_AFTER = "retry_after_ms"
+"""Name of the detail of a refusal with the time to wait, by which it differs from a wrong password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,48 +56,62 @@ class LoginAttempts:
     After a login, the user is known at its host: from there only failures of this user at this host count,
     with the bound of a user.
 
+    While a user has to wait, logins from all hosts with few failures have one further bound together. So
+    guessers, however many hosts they have, get twice the guesses at most, and those with one host no more.
+
     Args:
         now_us: monotonic time in microseconds.
     """
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
-        self._failed: dict[str, dict[str, _Failures]] = {"user": {}, "host": {}, "known": {}}
+        self._failed: dict[str, dict[str, _Failures]] = {k: {} for k in _KINDS}
 
-    def begin(self, user: str, host: str) -> None:
+    def begin(self, user: str, host: str) -> Counted:
         """Count a login, before anything is computed for it.
 
         Args:
             user: name that the caller gives.
             host: where the caller is, as `host_seen` names it.
 
+        Returns:
+            What it was counted by.
+
         Raises:
-            Unauthenticated: it is too early; the message says how long to wait.
+            Unauthenticated: it is too early; the message says how long to wait. details: `retry_after_ms`.
         """
-        now_us, keys = self._now_us(), self._bounds(user, host)
+        now_us = self._now_us()
+        keys = self._bounds(user, host, now_us)
         until_us = max(self._of(key, now_us).allowed_us for key in keys)
         if now_us < until_us:
             wait_s = -(-(until_us - now_us) // 1_000_000)
             raise Unauthenticated(
-                f"too many failed logins of this user, or from this host: wait {wait_s} s, and log in again"
+                f"too many failed logins of this user, or from this host: wait {wait_s} s, and log in again",
+                {RETRY_AFTER: f"{wait_s * 1000}"},
             )
         for key, free in keys.items():
             count = self._of(key, now_us).count + 1
             wait_s = 0 if count < free else min(MOST_WAIT_S, 1 << min(count - free, 6))
             failures = _Failures(count, now_us, now_us + wait_s * 1_000_000)
             keep_newest(self._failed[key[0]], key[1], failures, KEPT)
+        return tuple(keys)
 
     def succeeded(self, user: str, host: str) -> None:
         """Forget the failures of a user who has logged in, and is known at this host now."""
-        self._failed["user"].pop(user[:_KEY_LENGTH], None)
+        for kind in ("user", "few"):
+            self._failed[kind].pop(user[:_KEY_LENGTH], None)
         known = _known(user, host)
         if known not in self._failed["known"]:
             self._withdraw(("host", host[:_KEY_LENGTH]))
         keep_newest(self._failed["known"], known, _Failures(0, self._now_us(), 0), KEPT)
 
-    def withdraw(self, user: str, host: str) -> None:
-        """Forget a login that has not failed for its user, as when a file of the server is malformed."""
-        for key in self._bounds(user, host):
+    def withdraw(self, counted: Counted) -> None:
+        """Forget a login that has not failed for its user, as when a file of the server is malformed.
+
+        Args:
+            counted: what `begin` returned.
+        """
+        for key in counted:
             self._withdraw(key)
 
     def _withdraw(self, key: tuple[str, str]) -> None:
@@ -100,15 +120,16 @@ class LoginAttempts:
         if known is not None:
             self._failed[kind][name] = _Failures(known.count - 1, known.last_us, 0)
 
-    def _bounds(self, user: str, host: str) -> dict[tuple[str, str], int]:
+    def _bounds(self, user: str, host: str, now_us: int) -> dict[tuple[str, str], int]:
         """Return the keys of a login, with the failures after which each has to wait."""
         known = _known(user, host)
         if known in self._failed["known"]:
             return {("known", known): FREE_OF_USER}
-        return {
-            ("user", user[:_KEY_LENGTH]): FREE_OF_USER,
-            ("host", host[:_KEY_LENGTH]): FREE_OF_HOST,
-        }
+        of_user, of_host = ("user", user[:_KEY_LENGTH]), ("host", host[:_KEY_LENGTH])
+        waits = now_us < self._of(of_user, now_us).allowed_us
+        if waits and self._of(of_host, now_us).count < FREE_OF_USER:
+            of_user = "few", of_user[1]
+        return {of_user: FREE_OF_USER, of_host: FREE_OF_HOST}
 
     def _of(self, key: tuple[str, str], now_us: int) -> _Failures:
         found = self._failed[key[0]].get(key[1])

@@ -7,6 +7,7 @@ A server without credentials listens on loopback only and checks nothing; its ca
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,12 +29,28 @@ def identity_of_call(context: Any, credentials: Credentials) -> PeerIdentity:
         credentials: of this process.
 
     Raises:
-        Unauthenticated: the certificate is no user's or server's, has expired, or was revoked.
+        Unauthenticated: the certificate is no user's or server's, has expired, was revoked, or is of an
+            authority that was retired.
     """
     known: Mapping[str, list[bytes]] = context.auth_context()
     found = identity_of_pem(known.get(_PEM, [b""])[0])
     credentials.check(found)
+    credentials.check_authority(found)
     return found
+
+
+def whole_identity(transport: asyncio.BaseTransport) -> PeerIdentity:
+    """Return the other end of a TLS connection with its certificate, which may not be valid any more.
+
+    Args:
+        transport: of the connection.
+
+    Raises:
+        Unauthenticated: it has no certificate, or one that is no user's or server's.
+    """
+    made: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+    raw = None if made is None else made.getpeercert(binary_form=True)
+    return identity_of_pem(b"" if raw is None else ssl.DER_cert_to_PEM_cert(raw).encode())
 
 
 def identity_of_connection(

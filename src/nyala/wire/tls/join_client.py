@@ -6,6 +6,7 @@ import ssl
 
 from nyala.common import addresses
 from nyala.common.errors import Unauthenticated, Unavailable
+from nyala.security.identity import identity_of_peer
 from nyala.wire import status
 from nyala.wire.connection import connect
 from nyala.wire.proto import access_pb2 as pb
@@ -36,8 +37,8 @@ async def join(address: str, ca: bytes, request: pb.JoinRequest) -> pb.JoinRespo
         request: token or login, and request.
 
     Raises:
-        Unauthenticated: the master's certificate is not of this authority, or not for this host; the token
-            or the password is not valid.
+        Unauthenticated: the certificate of the server is not of this authority, not for this host, or that
+            of no master; the token or the password is not valid.
         Unavailable: the master cannot be reached, or does not answer.
         NyalaError: the masters refused the request.
     """
@@ -47,6 +48,20 @@ async def join(address: str, ca: bytes, request: pb.JoinRequest) -> pb.JoinRespo
     if answer.HasField("error"):
         raise status.from_proto(answer.error)
     return answer
+
+
+def _require_master(address: str, writer: asyncio.StreamWriter) -> None:
+    """Check that the other end of a connection is no tablet server in the place of a master.
+
+    Raises:
+        Unauthenticated: it is, or a user.
+    """
+    found = identity_of_peer(writer.get_extra_info("peercert") or {}).principal
+    if not found.may_be_master:
+        raise Unauthenticated(
+            f"the server at {address} has the certificate of {found}, which is no master; nothing secret was "
+            "sent. Check the address; if it is that of a master, find out who answers there"
+        )
 
 
 def _context() -> ssl.SSLContext:
@@ -66,6 +81,8 @@ async def _exchange(
                 sock=sock, ssl=context, server_hostname=host
             )
             try:
+                if context.verify_mode is ssl.CERT_REQUIRED:
+                    _require_master(address, writer)
                 await join_frames.send(writer, request)
                 return await join_frames.receive_response(reader)
             finally:

@@ -71,6 +71,12 @@ class Requests:
         self._principal = principal
         self._access = access
 
+    @property
+    def _granted(self) -> tuple[int, bool]:
+        """Version of the grants that are in force, and whether they are believed."""
+        grants = None if self._access is None else self._access.grants
+        return (0, False) if grants is None else (grants.version, grants.fresh)
+
     def check(self, path: str, request: Any) -> None:
         """Check that the tables of a request are granted to the caller.
 
@@ -139,8 +145,12 @@ class Requests:
     def _server_stream(self, path: str, handler: Callable[..., Any]) -> Callable[..., Any]:
         async def stream(request: Any) -> AsyncIterator[Any]:
             self.check(path, request)
+            granted = self._granted
             async with contextlib.aclosing(handler(request)) as responses:
                 async for response in responses:
+                    if granted != self._granted:  # a scan may last for long
+                        self.check(path, request)
+                        granted = self._granted
                     yield response
 
         return stream

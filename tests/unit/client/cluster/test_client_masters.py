@@ -342,3 +342,33 @@ def test_leader_that_asks_to_wait_for_longer_than_the_deadline_is_not_asked_agai
         lambda address, n: LISTED if n == 3 else Throttled("wait", {"retry_after_ms": "200"})
     )
     assert found is LISTED
+
+
+class TabletServers:
+    """Servers without the methods of masters; `silent` ones do not answer."""
+
+    def __init__(self, silent: str = "") -> None:
+        self._silent = silent
+        self.calls = 0
+
+    async def call(self, address, method, request, *, timeout_ms):
+        self.calls += 1
+        if address == self._silent:
+            raise Unavailable(f"{address} refuses")
+        if method is methods.SERVER_INFO:
+            return pb.ServerInfoResponse(role="tserver", master_addresses=["m:7051", "n:7051"])
+        raise InvalidArgument("no such method")
+
+
+@pytest.mark.parametrize(("silent", "error"), [("", InvalidArgument), (B, Unavailable)])
+def test_address_of_a_tablet_server_is_named_as_such_with_its_masters(silent, error):
+    async def main(loop):
+        tasks, clock = SimTasks(loop, seeded(1)), SimClock(loop)
+        script: Any = TabletServers(silent)
+        masters = Masters(Env(clock, seeded(7), SystemFiles(), tasks, script), (A, B))
+        with pytest.raises(error, match=f"{A} is the address of a tablet server") as raised:
+            await masters.reach(REACH_MS)
+        assert "masters, which are at m:7051, n:7051" in raised.value.message
+        assert (script.calls == 4) is (not silent), "none of them becomes a master"
+
+    run(main)

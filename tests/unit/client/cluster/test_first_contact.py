@@ -41,11 +41,11 @@ async def silent(loop, address):
 
 async def slow(loop, address):
     await loop.delay(1.2e6)
-    return "it accepts encrypted connections only" if address == "two:2" else ""
+    return Unauthenticated("it accepts encrypted connections only") if address == "two:2" else None
 
 
 async def other(loop, address):
-    return ""
+    return None
 
 
 def test_address_that_is_silent_for_every_purpose_delays_the_error_by_half_a_second():
@@ -59,7 +59,7 @@ def test_address_that_is_silent_for_every_purpose_delays_the_error_by_half_a_sec
 def test_reason_is_asked_while_the_masters_are_awaited():
     error, at_s, _ = outcome(slow)
     assert isinstance(error, Unauthenticated)
-    assert error.message == "the server at two:2: it accepts encrypted connections only"
+    assert error.message == "it accepts encrypted connections only"
     assert at_s == pytest.approx(REACH_S, abs=0.01)
 
 

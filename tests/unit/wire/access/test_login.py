@@ -11,10 +11,10 @@ import uvloop
 from nyala.client.login import exchange, store, trust
 from nyala.client.login.exchange import Proof
 from nyala.common.errors import InvalidArgument, Unauthenticated, Unavailable
-from nyala.security import known
+from nyala.security import issue, known
 from nyala.security.authority import load
 from nyala.security.credentials import Credentials
-from nyala.security.principal import AccessRole
+from nyala.security.principal import AccessRole, server_name
 from nyala.security.signing_request import public_key_of
 from nyala.wire.proto import access_pb2 as pb
 from nyala.wire.tls import join_client
@@ -29,8 +29,9 @@ MASTERS = ["127.0.0.1:7051"]
 class Cluster:
     """A join port whose logins are recorded, and answered by an authority."""
 
-    def __init__(self, name="one", failure=None):
+    def __init__(self, name="one", failure=None, credentials=None):
         self.name, self.requests, self.failure = name, [], failure
+        self.credentials = credentials or server(name)
 
     async def answer(self, request):
         self.requests.append(request)
@@ -42,7 +43,7 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def serving(self):
-        port = JoinPort(server(self.name), self.answer)
+        port = JoinPort(self.credentials, self.answer)
         try:
             yield await port.listen("127.0.0.1:0")
         finally:
@@ -103,6 +104,28 @@ def test_password_is_not_sent_to_a_server_of_another_authority():
             with pytest.raises(Unauthenticated, match="nothing secret was sent"):
                 await exchange.log_in([address], ca(), PROOF)
         assert other.requests == []
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"), [("tserver", False), ("member", False), ("master", True)]
+)
+def test_password_is_not_sent_to_a_tablet_server_in_the_place_of_a_master(tmp_path, kind, sent):
+    """A tablet server that was taken over, on the machine of a master that is down, has its address."""
+    files = issue.server(
+        authority(), str(tmp_path / "s"), ["127.0.0.1"], name=server_name(kind, "7" * 32)
+    )
+
+    async def scenario():
+        other = Cluster(credentials=Credentials(files))
+        async with other.serving() as address:
+            if sent:
+                assert await exchange.log_in([address], ca(), PROOF)
+            else:
+                with pytest.raises(Unauthenticated, match="no master; nothing secret was sent"):
+                    await exchange.log_in([address], ca(), PROOF)
+        assert bool(other.requests) is sent
 
     uvloop.run(scenario())
 

@@ -13,8 +13,9 @@ from nyala.client import credentials
 from nyala.client.login import session
 from nyala.client.login.exchange import Issued, Proof
 from nyala.client.login.session import LoginSession, session_files
-from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.errors import InvalidArgument, Unauthenticated, Unavailable
 from nyala.security import known
+from nyala.security.accounts.attempts import RETRY_AFTER
 from nyala.security.authority import load
 from nyala.security.credentials import Credentials
 from nyala.security.files import (
@@ -89,6 +90,33 @@ def test_renewal_that_fails_leaves_the_present_certificate():
     with pytest.raises(Unavailable):
         made.renew_if_due(identity_of_pem(before).ends_s)
     assert Path(made.files.cert).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("error", "continues"),
+    [
+        (Unavailable("no leader"), True),
+        (Unauthenticated("too many failed logins", {RETRY_AFTER: "60000"}), True),
+        (Unauthenticated("the password is wrong"), False),
+    ],
+    ids=["no leader", "others guess", "wrong password"],
+)
+def test_renewal_is_given_up_only_if_the_login_itself_is_refused(error, continues):
+    """A user of whom others guess passwords has to wait, and would lose all processes in some hours."""
+    answers = [error, issued()]
+
+    def log_in(proof):
+        found = answers.pop()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    made = LoginSession(PROOF, log_in)
+    ends_s = identity_of_pem(Path(made.files.cert).read_bytes()).ends_s
+    pause_s = made.look(ends_s)
+    assert (pause_s is not None) is continues
+    answers.append(issued())
+    assert made.look(ends_s) is not None
 
 
 @contextlib.contextmanager

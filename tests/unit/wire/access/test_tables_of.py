@@ -251,6 +251,28 @@ def test_scans_are_checked():
         assert len(asyncio.run(read(WRITE, **fields))) == 1
 
 
+def test_scan_that_is_open_ends_when_the_grant_is_revoked():
+    """Others that change meanwhile do not end it."""
+    given = access(READ_S)
+
+    async def rows(ticket):
+        for number in range(100):
+            yield number
+
+    async def scenario():
+        token = pb.ScanToken(tablet_id="t1", column_ids=[IDS["s"]], ordered=True)
+        ask = checked(methods.DO_GET, rows, caller(), given)
+        stream = ask(flight_pb2.Ticket(ticket=token.SerializeToString()))
+        assert await anext(stream) == 0
+        given.grants.replace(2, [READ_S, Grant("c", "bob", AccessRole.WRITER, "id-1")])
+        assert await anext(stream) == 1
+        given.grants.replace(3, [])
+        with pytest.raises(Forbidden):
+            await anext(stream)
+
+    asyncio.run(scenario())
+
+
 def test_look_up_that_is_refused_gets_an_error_and_the_stream_goes_on():
     answers: list[Any] = []
 

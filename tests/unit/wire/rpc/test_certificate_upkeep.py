@@ -2,19 +2,20 @@
 
 import contextlib
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 import uvloop
 
 from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
-from nyala.admin.certificates import CertificateUpkeep
+from nyala.admin.certificates import CertificateUpkeep, with_problems
 from nyala.common.errors import Corrupt, Forbidden, Unauthenticated
 from nyala.env.env import system_env
 from nyala.security import revocation
 from nyala.security.authorities import bundle
 from nyala.security.authorities.keyring import Keyring
-from nyala.security.authority import load, write_private
+from nyala.security.authority import load, self_signed, write_private
 from nyala.security.credentials import Credentials
 from nyala.security.files import CredentialFiles
 from nyala.security.identity import CALLER, identity_of_pem
@@ -24,6 +25,7 @@ from nyala.security.signing_request import new_request, public_key_of
 from nyala.wire import methods
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.proto import access_pb2 as pb
+from nyala.wire.proto import nyala_pb2
 from nyala.wire.server import GrpcServer
 from tests.unit.security.certificates import authority, server, server_files
 
@@ -123,6 +125,66 @@ def test_certificate_is_renewed_with_a_new_key_after_two_thirds_of_its_life(tmp_
     assert new.ends_s > old.ends_s
     assert credentials.pem.key.split(b"PRIVATE KEY")[1] != before.key.split(b"PRIVATE KEY")[1]
     assert (tmp_path / "server.pem").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("minutes", "name", "said"),
+    [
+        (18, NAME, "not renewed (the leader master cannot sign certificates); from then on"),
+        (18, "db1", "not renewed (no master issued it); from then on"),
+        (12, NAME, ""),
+    ],
+    ids=["refused", "made by hand", "early"],
+)
+def test_certificate_that_ends_soon_is_reported_until_it_is_renewed(
+    tmp_path, monkeypatch, minutes, name, said
+):
+    """Its life is 20 minutes, of which the last sixth is reported."""
+    with monkeypatch.context() as patched:
+        past = timedelta(seconds=300, minutes=minutes)
+        patched.setattr("nyala.security.authority.BACKDATED", past)
+        credentials = joined(tmp_path, name, timedelta(minutes=20 - minutes))
+
+    async def listed(_request):
+        return nyala_pb2.ListTabletsResponse(problems=["of its disk"])
+
+    async def scenario():
+        async with upkeep_of(tmp_path, credentials) as (master, upkeep):
+            handlers = with_problems({methods.LIST_TABLETS: listed}, upkeep)
+
+            async def problems():
+                request = nyala_pb2.ListTabletsRequest()
+                return list((await handlers[methods.LIST_TABLETS](request)).problems)
+
+            master.refuses = True
+            with contextlib.suppress(Forbidden):
+                await upkeep.renew_if_due()
+            found = await problems()
+            assert found[0] == "of its disk"
+            assert len(found) == 1 + bool(said)
+            assert said in found[-1]
+            assert not said or "nyala cert server" in found[-1]
+            if name == NAME:
+                master.refuses = False
+                await upkeep.renew_if_due()
+                assert await problems() == ["of its disk"]
+
+    uvloop.run(scenario())
+
+
+def test_authority_that_ends_soon_is_reported(tmp_path):
+    credentials = joined(tmp_path)
+
+    async def scenario():
+        async with upkeep_of(tmp_path, credentials) as (_, upkeep):
+            assert upkeep.problems() == []
+            short = self_signed(load(authority()).key, days=0)
+            credentials.pem = replace(credentials.pem, ca=bundle.pem_of([short]))
+            (found,) = upkeep.problems()
+            assert "the certificate authority of the cluster ends at" in found
+            assert "nyala ca rotate" in found
+
+    uvloop.run(scenario())
 
 
 def test_certificate_that_no_master_issued_is_not_renewed(tmp_path, monkeypatch):
