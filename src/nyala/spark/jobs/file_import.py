@@ -1,5 +1,6 @@
 """Import of CSV, JSON lines and Parquet files into a table: a task for each file."""
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -17,6 +18,7 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.common.partition_spec import Hash, Partition
 from nyala.spark.jobs import bad_lines
 from nyala.spark.jobs.input_files import (
+    SAMPLE_BYTES,
     InputFile,
     check_columns,
     columns_in,
@@ -26,10 +28,12 @@ from nyala.spark.jobs.input_files import (
 )
 from nyala.spark.jobs.reports import Report
 from nyala.spark.jobs.tasks import numbers
-from nyala.spark.jobs.text_lines import BadLine, parser_of, read_lines
+from nyala.spark.jobs.text_lines import LINE_BYTES, BadLine, parser_of, read_lines
 
 KIND = "_columns"
 """Column of the data frame with the kind of each row, if files have different columns."""
+CHECKED_FILES = 20
+"""Number of files whose first lines are read before the job begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,7 @@ def import_files(
         shown = {f.name: str(f.type) for f in schema}
         size = sum(f.bytes for f in files)
         report(f"{len(files)} files, {size:,} bytes; columns: {shown}")
+        check_first_lines(plan)
         result = Imported(table, len(files), size, 0, shown, create)
         if dry_run:
             return result
@@ -287,16 +292,58 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
             yield from _parquet_rows(file, raw, schema)
             return
         found: list[BadLine] = []
-        if file.kind == "csv":
-            raw.readline()
-        parse = parser_of(file.kind, file.header, schema, file.delimiter)
-        for table, bad in read_lines(raw, parse, 2 if file.kind == "csv" else 1):
-            found += bad
-            _check_bad(file, found, plan)
-            if table is not None:
-                yield from table.select(schema.names).cast(schema).to_batches()
+        yield from _text_rows(plan, file, raw, schema, found)
         if plan.bad:
             bad_lines.replace_lines(plan.bad, number, file.path, found)
+
+
+def check_first_lines(plan: ImportPlan) -> None:
+    """Refuse a bad line at the beginning of a text file, unless such lines have a folder.
+
+    Of many files the first ones are read; the tasks find the bad lines of the others, and later ones.
+
+    Args:
+        plan: of the job.
+
+    Raises:
+        InvalidArgument: names file and line.
+    """
+    if plan.bad:
+        return
+    every = pa.ipc.read_schema(pa.py_buffer(plan.schema))
+    for file, columns in zip(plan.files[:CHECKED_FILES], plan.columns, strict=False):
+        if file.kind == "parquet":
+            continue
+        with open(file.path, "rb") as raw:
+            sample = io.BytesIO(raw.read(SAMPLE_BYTES) + raw.readline(LINE_BYTES))
+        schema = pa.schema([every.field(n) for n in columns])
+        for _ in _text_rows(plan, file, sample, schema, []):
+            pass
+
+
+def _text_rows(
+    plan: ImportPlan, file: InputFile, raw: BinaryIO, schema: pa.Schema, found: list[BadLine]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of CSV or JSON lines.
+
+    Args:
+        plan: of the job.
+        file: the file.
+        raw: the same, opened, or its beginning.
+        schema: columns wanted.
+        found: its bad lines, to which further ones are added.
+
+    Raises:
+        InvalidArgument: a bad line, or too many.
+    """
+    if file.kind == "csv":
+        raw.readline()
+    parse = parser_of(file.kind, file.header, schema, file.delimiter)
+    for table, bad in read_lines(raw, parse, 2 if file.kind == "csv" else 1):
+        found += bad
+        _check_bad(file, found, plan)
+        if table is not None:
+            yield from table.select(schema.names).cast(schema).to_batches()
 
 
 def _parquet_rows(file: InputFile, raw: BinaryIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -180,7 +180,9 @@ def _schema(file: InputFile) -> pa.Schema:
         read = pcsv.ReadOptions(block_size=block, use_threads=False)
         parse = pcsv.ParseOptions(delimiter=file.delimiter, invalid_row_handler=lambda row: "skip")
         options = pcsv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-        return pcsv.read_csv(io.BytesIO(sample), read, parse, options).schema
+        columns = pcsv.read_csv(io.BytesIO(sample), read, parse, options).schema
+        texts = [f.with_type(pa.string()) if pa.types.is_binary(f.type) else f for f in columns]
+        return pa.schema(texts)  # Arrow takes a column with a value that is not UTF-8 for bytes
     blocks = pjson.ReadOptions(block_size=block, use_threads=False)
     found: pa.Schema = pjson.read_json(io.BytesIO(sample), blocks).schema
     times = pa.schema(

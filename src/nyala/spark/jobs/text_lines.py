@@ -207,11 +207,20 @@ def _halved(
     except (pa.ArrowException, UnicodeDecodeError) as err:
         if len(lines) == 1:
             shown = lines[0][:SHOWN_BYTES].rstrip(b"\r\n").decode(errors="backslashreplace")
-            bad.append(BadLine(number, " ".join(str(err).split()), shown))
+            why = not_utf8(err) if isinstance(err, UnicodeDecodeError) else str(err)
+            bad.append(BadLine(number, " ".join(why.split()), shown))
             return
         middle = len(lines) // 2
         yield from _halved(lines[:middle], number, parse, bad)
         yield from _halved(lines[middle:], number + middle, parse, bad)
+
+
+def not_utf8(err: UnicodeDecodeError) -> str:
+    """Return what is wrong with a line of another encoding, and the command that converts its file."""
+    return (
+        f"byte 0x{err.object[err.start]:02x} at position {err.start} is not UTF-8; if the whole file has "
+        "another encoding, convert it: iconv -f ISO-8859-1 -t UTF-8, with its name in place of ISO-8859-1"
+    )
 
 
 def check_encoding(path: str, start: bytes) -> None:
@@ -262,15 +271,19 @@ def header_of(path: str, line: bytes, delimiter: str) -> list[str]:
         delimiter: between fields.
 
     Raises:
-        InvalidArgument: no names, or one twice.
+        InvalidArgument: another encoding, no names, or one twice.
     """
     options = pcsv.ReadOptions(autogenerate_column_names=True, use_threads=False)
+    try:
+        line.decode()
+    except UnicodeDecodeError as err:
+        raise InvalidArgument(f"{path}: its first line: {not_utf8(err)}") from err
     try:
         row = pcsv.read_csv(
             io.BytesIO(line), options, pcsv.ParseOptions(delimiter=delimiter),
             pcsv.ConvertOptions(column_types={f"f{n}": pa.string() for n in range(2_000)}),
         )  # fmt: skip
-    except (pa.ArrowException, UnicodeDecodeError) as err:
+    except pa.ArrowException as err:
         raise InvalidArgument(f"{path}: its first line is no header of CSV: {err}") from err
     if row.num_rows > 1:
         raise InvalidArgument(
