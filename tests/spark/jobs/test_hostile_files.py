@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nyala.common.errors import InvalidArgument, NyalaError, SchemaMismatch
-from nyala.spark.jobs import text_lines
+from nyala.spark.jobs import input_files, text_lines
 from nyala.spark.jobs.file_import import CHECKED_FILES, ImportPlan, check_first_lines, read_file
-from nyala.spark.jobs.input_files import check_columns, columns_in, list_files, schema_of
+from nyala.spark.jobs.input_files import check_columns, columns_in, in_parts, list_files, schema_of
 
 TEXTS = pa.schema([("k", pa.int64()), ("s", pa.string())])
 MONEY = pa.schema([("k", pa.int64()), ("d", pa.decimal128(20, 2))])
@@ -32,7 +32,7 @@ def imported(path, bad, schema=None):
         bad: folder of bad lines.
         schema: of the table; None: it is created.
     """
-    files = tuple(list_files(str(path)))
+    files = tuple(part for file in list_files(str(path)) for part in in_parts(file))
     table = schema_of(files[0]) if schema is None else schema
     check_columns(files, table, ["k"])
     columns = tuple(columns_in(f, table.names) for f in files)
@@ -205,6 +205,29 @@ def test_value_of_parquet_that_the_table_does_not_take_is_named(
     with pytest.raises(error, match=message) as refused:
         read("a.parquet", content, schema)
     assert "a.parquet" in refused.value.message
+
+
+@pytest.mark.parametrize("rows_of_group", [1, 7, 1000])
+@pytest.mark.parametrize("size", [50, 300, 10_000])
+def test_each_row_group_is_in_one_part_of_its_file(
+    monkeypatch, read, tmp_path, size, rows_of_group
+):
+    monkeypatch.setattr(input_files, "PART_BYTES", size)
+    content = pa.table({"k": range(100), "s": [f"{n}" for n in range(100)]})
+    pq.write_table(content, tmp_path / "a.parquet", row_group_size=rows_of_group)
+    found, _ = read("a.parquet", (tmp_path / "a.parquet").read_bytes())
+    assert found == content.to_pylist()
+    assert len(in_parts(list_files(str(tmp_path / "a.parquet"))[0])) > 1 or size == 10_000
+
+
+def test_row_that_is_not_valid_is_named_by_its_number_in_the_whole_file(
+    monkeypatch, read, tmp_path
+):
+    monkeypatch.setattr(input_files, "PART_BYTES", 200)
+    content = pa.table({"k": [*range(50), None, *range(50)]})
+    pq.write_table(content, tmp_path / "a.parquet", row_group_size=10)
+    with pytest.raises(InvalidArgument, match="column 'k', row 50: there is no value"):
+        read("a.parquet", (tmp_path / "a.parquet").read_bytes(), NUMBERS)
 
 
 def test_damaged_page_of_parquet_is_an_error_of_the_file(read, tmp_path):

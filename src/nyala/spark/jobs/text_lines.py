@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
 import pyarrow as pa
@@ -146,27 +146,71 @@ def json_parser(schema: pa.Schema) -> Parse:
     return parsed
 
 
-def read_lines(
-    file: BinaryIO, parse: Parse, first: int = 1
-) -> Iterator[tuple[pa.Table | None, list[BadLine]]]:
-    """Yield the rows of blocks of lines, and the lines that could not be read.
+class LineRange:
+    """The lines of a file that begin in a range of its bytes.
+
+    Args:
+        file: seekable.
+        start: first byte of the range.
+        end: byte after its last one.
+        header: number of lines at the beginning of the file that are left out.
+    """
+
+    def __init__(self, file: BinaryIO, start: int, end: int, header: int = 0) -> None:
+        self._file = file
+        self._end = end
+        file.seek(max(0, start - 1))
+        for _ in range(1 if start else header):
+            while (line := file.readline(LINE_BYTES)) and not line.endswith(b"\n"):
+                pass
+        self._first = self._at = file.tell()
+        self._inside = False
+
+    def readline(self, most: int) -> bytes:
+        """Return the next bytes of the present line, or of the next one; none: there is no further line.
+
+        Args:
+            most: maximum number of bytes.
+        """
+        if not self._inside and self._at >= self._end:
+            return b""
+        line = self._file.readline(most)
+        self._at += len(line)
+        self._inside = bool(line) and not line.endswith(b"\n")
+        return line
+
+    def lines_before(self) -> int:
+        """Return the number of lines of the file before the first one of the range, by reading them."""
+        self._file.seek(0)
+        left, count = self._first, 0
+        while left and (found := self._file.read(min(left, BLOCK_BYTES))):
+            left -= len(found)
+            count += found.count(b"\n")
+        self._file.seek(self._at)
+        return count
+
+
+def read_lines(file: LineRange, parse: Parse) -> Iterator[tuple[pa.Table | None, list[BadLine]]]:
+    """Yield the rows of blocks of lines, and the lines that could not be read, by their numbers in the file.
 
     A block that cannot be read as a whole is halved until the lines at fault are found.
 
     Args:
-        file: at the beginning of its first line.
+        file: its lines.
         parse: reads lines.
-        first: number of that line.
     """
-    number = first
+    number, before = 1, None
     while lines := _block(file):
         bad: list[BadLine] = []
         tables = list(_halved(lines, number, parse, bad))
-        yield pa.concat_tables(tables) if tables else None, bad
+        if bad and before is None:
+            before = file.lines_before()
+        found = [replace(line, number=line.number + (before or 0)) for line in bad]
+        yield pa.concat_tables(tables) if tables else None, found
         number += len(lines)
 
 
-def _block(file: BinaryIO) -> list[bytes]:
+def _block(file: LineRange) -> list[bytes]:
     """Return the next lines; of one that is too long one byte more than the maximum."""
     lines: list[bytes] = []
     size = 0
