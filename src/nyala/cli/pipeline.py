@@ -26,6 +26,16 @@ def _group() -> None:
     """Data pipelines on Spark; require the extra `spark`."""
 
 
+def _no_spark(err: ImportError) -> typer.Exit:
+    """Print what the commands of this group need; return the exception to raise."""
+    return fail(
+        f"the commands of `nyala pipeline`, and their --help, need PySpark ({err}): "
+        "pip install 'nyala[spark]', and Java 17 or newer. Without Spark, `nyala backup` and "
+        "`nyala restore` back up tables, and `nyala table` reads and changes them",
+        2,
+    )
+
+
 @app.command("flights")
 @verb
 @stays(
@@ -53,7 +63,7 @@ def flights(
     try:
         from nyala.spark.flights.pipeline import run_pipeline
     except ImportError as err:
-        raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
+        raise _no_spark(err) from None
     run_pipeline(
         masters, slices=slices, tablets=tablets, replicas=replicas, folder=data, standby=standby, work=work,
     )  # fmt: skip
@@ -80,7 +90,7 @@ def run(
     try:
         from nyala.spark.pipelines.programs import load_pipeline
     except ImportError as err:
-        raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
+        raise _no_spark(err) from None
     pipeline = load_pipeline(program)
     done = pipeline.run(standby=standby, run=run_id, anew=anew, masters=masters)
     print(json.dumps({"run": done.id, "results": done.results, "own_steps": done.own_steps}))
@@ -118,7 +128,7 @@ def _add_job(name: str, help: str) -> None:
             from nyala.spark.jobs.commands import main
             from nyala.spark.session import spark_session
         except ImportError as err:
-            raise fail(f"pipelines need PySpark ({err}); install nyala[spark]", 2) from None
+            raise _no_spark(err) from None
         named = any(w in ("-h", "--help") or w.startswith("--masters") for w in words)
         known = "" if named else os.environ.get("NYALA_MASTERS", "") or local_masters("")
         status = main(

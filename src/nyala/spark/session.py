@@ -10,15 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakSet
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import nyala
+from nyala.common.errors import InvalidArgument
 from nyala.spark.source import NyalaSource
 
 DAEMON = "nyala.spark.daemon"
 PRESENT = "DATA_SOURCE_ALREADY_EXISTS"
 """Spark's error for a data source that its search has found."""
+NO_JVM = "JAVA_GATEWAY_EXITED"
+"""Spark's error if there is no Java, or its process has ended at once."""
 TASK_TRIES = 4
 """Maximum number of tries of a task, as on a cluster; `local[n]` alone does not retry."""
 
@@ -72,20 +75,26 @@ def program_session(name: str) -> SparkSession:
 def spark_session(name: str, cores: int = 2) -> SparkSession:
     """Return a local Spark session with the data source `format("nyala")`.
 
+    Spark shows the progress of its stages if standard error is a terminal.
+
     Args:
         name: name of the application.
         cores: number of tasks that run concurrently.
+
+    Raises:
+        InvalidArgument: Java does not start.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     source = str(Path(nyala.__file__).parents[1])
     paths = [source, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in paths if p))
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
     builder = (
         SparkSession.builder.master(f"local[{cores},{TASK_TRIES}]")
         .appName(name)
         .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.ui.showConsoleProgress", str(on_terminal).lower())
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
@@ -97,8 +106,16 @@ def spark_session(name: str, cores: int = 2) -> SparkSession:
         .config("spark.python.daemon.module", DAEMON)
         .config("spark.log.level", "ERROR")
     )
-    with _keeping_interrupts():
-        return registered(builder.getOrCreate())
+    try:
+        with _keeping_interrupts():
+            return registered(builder.getOrCreate())
+    except PySparkRuntimeError as err:
+        if err.getCondition() != NO_JVM:
+            raise
+        raise InvalidArgument(
+            "Spark needs Java, which did not start: install Java 17 or newer (java -version shows which it "
+            "is), or set JAVA_HOME to its folder; what Java itself has printed is above"
+        ) from err
 
 
 _known: "WeakSet[SparkSession]" = WeakSet()

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -12,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from nyala.common.errors import InvalidArgument, NyalaError, SchemaMismatch
-from nyala.spark.jobs import text_lines
-from nyala.spark.jobs.file_import import ImportPlan, read_file
-from nyala.spark.jobs.input_files import check_columns, columns_in, list_files, schema_of
+from nyala.spark.jobs import input_files, text_lines
+from nyala.spark.jobs.file_import import CHECKED_FILES, ImportPlan, check_first_lines, read_file
+from nyala.spark.jobs.input_files import check_columns, columns_in, in_parts, list_files, schema_of
 
 TEXTS = pa.schema([("k", pa.int64()), ("s", pa.string())])
 MONEY = pa.schema([("k", pa.int64()), ("d", pa.decimal128(20, 2))])
@@ -31,7 +32,7 @@ def imported(path, bad, schema=None):
         bad: folder of bad lines.
         schema: of the table; None: it is created.
     """
-    files = tuple(list_files(str(path)))
+    files = tuple(part for file in list_files(str(path)) for part in in_parts(file))
     table = schema_of(files[0]) if schema is None else schema
     check_columns(files, table, ["k"])
     columns = tuple(columns_in(f, table.names) for f in files)
@@ -76,6 +77,8 @@ def read(tmp_path):
         ("nested.jsonl", b'{"k":1,"s":"a"}\n{"k":2,"s":{"x":1}}\n{"k":3,"s":[1]}\n{"k":4,"n":{}}\n', [A],
          [(2, "string to object"), (3, "string to array"), (4, "unexpected field")]),
         ("list.jsonl", b'[{"k":1,"s":"a"}]\n{"k":2,"s":"b"}\n', [B], [(1, "object to array")]),
+        ("latin.csv", b"k,s\n1,a\n3,\xe9t\xe9\n2,b\n", [A, B],
+         [(3, "is not UTF-8; if the whole file has another encoding, convert it: iconv")]),
         ("a 100%25 b:c#?.csv", CSV, [A], []),
         ("[a]*.csv", CSV, [A], []),
     ],
@@ -99,6 +102,7 @@ def test_text_files_are_read_line_by_line_and_a_bad_line_is_left_out(
         ("mixed.csv", b"k,s\r1,a\n2,b\n", "is 2 lines with the line break"),
         ("twice.csv", b"k,s,k\n1,a,2\n", "has to name each column once"),
         ("zero.csv", b"k,s\0\n1,a\n", "is no text: it has zero bytes"),
+        ("latin.csv", b"k,\xe9\n1,a\n", "first line: byte 0xe9 at position 2 is not UTF-8; .* iconv -f"),
         ("a.csv.gz", gzip.compress(CSV), "is compressed; unpack it first: gunzip"),
         ("gz.csv", gzip.compress(CSV), "is compressed; unpack it first: gunzip"),
         ("zst.csv", pa.compress(CSV, "zstd", asbytes=True), "unpack it first: unzstd"),
@@ -117,6 +121,37 @@ def test_text_files_are_read_line_by_line_and_a_bad_line_is_left_out(
 def test_files_that_no_table_takes_are_refused_with_what_to_do(read, name, content, message):
     with pytest.raises(InvalidArgument, match=message):
         read(name, content)
+
+
+def test_value_in_another_encoding_does_not_make_a_binary_column(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"k,s\n1,a\n3,\xe9\n")
+    assert schema_of(list_files(str(path))[0]) == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("{}.csv", CSV, b"k,s\n1,a\nx,b\n"),
+        ("{}.csv", CSV, b"k,s\n1,a\n2,\xe9\n"),
+        ("{}.csv", CSV, b"k,s\n1,a\n" + b"2,b\n" * 200_000 + b"3\n"),
+        ("{}.jsonl", b'{"k":1}\n', b'{"k":1}\n{"k":2}\n{"k":"x"}\n'),
+    ],
+)
+def test_bad_line_in_the_first_files_is_found_before_the_job_unless_it_has_a_folder(
+    tmp_path, name, good, bad
+):
+    for number in range(CHECKED_FILES):
+        (tmp_path / name.format(f"{number:02}")).write_bytes(good)
+    (tmp_path / name.format("18")).write_bytes(bad)
+    files = tuple(list_files(str(tmp_path)))
+    schema = TEXTS.serialize().to_pybytes()
+    plan = ImportPlan(files, tuple(columns_in(f, TEXTS.names) for f in files), schema, "", 9)
+    with pytest.raises(InvalidArgument, match=r"18.*: line (3|200003): .* with --bad FOLDER"):
+        check_first_lines(plan)
+    check_first_lines(replace(plan, bad=str(tmp_path)))
+    (tmp_path / name.format("18")).write_bytes(good)
+    check_first_lines(plan)
 
 
 DAY, TIME = date(2026, 1, 1), datetime(2026, 1, 1, 0, 0, 0, 1)
@@ -170,6 +205,29 @@ def test_value_of_parquet_that_the_table_does_not_take_is_named(
     with pytest.raises(error, match=message) as refused:
         read("a.parquet", content, schema)
     assert "a.parquet" in refused.value.message
+
+
+@pytest.mark.parametrize("rows_of_group", [1, 7, 1000])
+@pytest.mark.parametrize("size", [50, 300, 10_000])
+def test_each_row_group_is_in_one_part_of_its_file(
+    monkeypatch, read, tmp_path, size, rows_of_group
+):
+    monkeypatch.setattr(input_files, "PART_BYTES", size)
+    content = pa.table({"k": range(100), "s": [f"{n}" for n in range(100)]})
+    pq.write_table(content, tmp_path / "a.parquet", row_group_size=rows_of_group)
+    found, _ = read("a.parquet", (tmp_path / "a.parquet").read_bytes())
+    assert found == content.to_pylist()
+    assert len(in_parts(list_files(str(tmp_path / "a.parquet"))[0])) > 1 or size == 10_000
+
+
+def test_row_that_is_not_valid_is_named_by_its_number_in_the_whole_file(
+    monkeypatch, read, tmp_path
+):
+    monkeypatch.setattr(input_files, "PART_BYTES", 200)
+    content = pa.table({"k": [*range(50), None, *range(50)]})
+    pq.write_table(content, tmp_path / "a.parquet", row_group_size=10)
+    with pytest.raises(InvalidArgument, match="column 'k', row 50: there is no value"):
+        read("a.parquet", (tmp_path / "a.parquet").read_bytes(), NUMBERS)
 
 
 def test_damaged_page_of_parquet_is_an_error_of_the_file(read, tmp_path):

@@ -5,6 +5,8 @@ import io
 import json
 import math
 import os
+import random
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,15 +20,16 @@ from nyala.spark.jobs.commands import parse
 from nyala.spark.jobs.file_export import json_lines, partial_folder, write_columns
 from nyala.spark.jobs.file_import import ImportPlan, read_file
 from nyala.spark.jobs.input_files import check_columns, list_files, schema_of
-from nyala.spark.jobs.text_lines import parser_of, read_lines
+from nyala.spark.jobs.text_lines import LineRange, parser_of, read_lines
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("x", pa.float64()), ("d", pa.date32())])
 
 
-def read(text: bytes, kind: str, schema=SCHEMA, first=1):
-    """Return rows and bad lines of a text."""
+def read(text: bytes, kind: str, schema=SCHEMA, header=0, within=None):
+    """Return rows and bad lines of a text, or of those of its lines that begin in a range of bytes."""
     parse_lines = parser_of(kind, schema.names, schema, ",")
-    blocks = list(read_lines(io.BytesIO(text), parse_lines, first))
+    lines = LineRange(io.BytesIO(text), *(within or (0, len(text))), header)
+    blocks = list(read_lines(lines, parse_lines))
     rows = [row for table, _ in blocks if table is not None for row in table.to_pylist()]
     return rows, [(bad.number, bad.text) for _, found in blocks for bad in found]
 
@@ -36,7 +39,7 @@ def test_bad_lines_of_csv_are_found_with_their_numbers():
     wrong = {7: b"x,a,1,2026-01-01", 8: b"1,2", 500: b"1,\xff,1,2026-01-01", 999: b'1,"open,1,'}
     for number, line in wrong.items():
         lines[number] = line
-    rows, bad = read(b"\n".join(lines), "csv", first=2)
+    rows, bad = read(b"\n".join([b"header", *lines]), "csv", header=1)
     assert [number for number, _ in bad] == [n + 2 for n in wrong]
     assert bad[2][1] == "1,\\xff,1,2026-01-01"
     assert [r["k"] for r in rows] == [n for n in range(1000) if n not in wrong]
@@ -58,6 +61,34 @@ def test_bad_lines_of_json_are_found_with_their_numbers():
     assert [number for number, _ in bad] == [3, 5, 6, 8]
     assert [r["k"] for r in rows] == [1, 1, 2]
     assert math.isnan(rows[0]["x"])
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.parametrize("end", [b"\n", b""])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_line_is_in_one_part_of_its_file_and_keeps_its_number(kind, end, seed):
+    chance = random.Random(seed)
+    schema, lines, wrong = pa.schema([("k", pa.int64()), ("s", pa.string())]), [], []
+    for n in range(60):
+        if chance.random() < 0.1:
+            lines.append(b"")
+        elif chance.random() < 0.2:
+            lines.append(b"bad" * chance.randrange(1, 9))
+            wrong.append(len(lines) + 1)
+        else:
+            text = "é" * chance.randrange(9)
+            line = f"{n},{text}" if kind == "csv" else json.dumps({"k": n, "s": text})
+            lines.append(line.encode())
+    whole = b"\n".join([b"k,s", *lines]) + end
+    header = 1 if kind == "csv" else 0
+    if kind == "json":
+        whole = b"\n" + whole[4:]
+    cuts = sorted(chance.choices(range(len(whole)), k=12))
+    parts = [read(whole, kind, schema, header, part) for part in pairwise([0, *cuts, len(whole)])]
+    rows, bad = read(whole, kind, schema, header)
+    assert [number for number, _ in bad] == wrong
+    assert [row for found, _ in parts for row in found] == rows
+    assert [line for _, found in parts for line in found] == bad
 
 
 def test_an_open_quote_takes_no_other_lines():

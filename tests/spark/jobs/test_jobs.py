@@ -20,6 +20,7 @@ from nyala.spark.jobs import (
     export_files,
     generate,
     import_files,
+    input_files,
     restore,
     verify,
 )  # fmt: skip
@@ -109,6 +110,25 @@ def test_bad_lines_end_an_import_or_are_kept_with_their_numbers(spark, client, w
     assert (again.bad_lines, [p.name for p in bad.glob("*.jsonl")]) == (2, [side.name])
     with pytest.raises(AlreadyPresent, match="leave --create out"):
         import_files(spark, str(path), "t", **how)
+
+
+def test_large_files_are_imported_by_several_tasks(spark, client, where, tmp_path, monkeypatch):
+    monkeypatch.setattr(input_files, "PART_BYTES", 400)
+    rows = [f"{n},row {n}" if n % 50 else f"x{n},bad" for n in range(200)]
+    (tmp_path / "rows.csv").write_text("\n".join(["k,v", *rows]))
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
+    made = client.create_table("t", columns, ["k"], replicas=1)
+    how = {**where, "bad": str(tmp_path / "bad"), "op": "insert"}
+    done = import_files(spark, str(tmp_path / "rows.csv"), "t", **how)
+    assert (done.files, done.bad_lines) == (1, 4)
+    files = sorted((tmp_path / "bad").glob("*.jsonl"))
+    found = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    assert [f["number"] for f in found] == [2, 52, 102, 152]
+    assert content(made).num_rows == 196
+    pq.write_table(content(made), tmp_path / "rows.parquet", row_group_size=20)
+    how = {"create": True, "key": ["k"], "replicas": 1, **where}
+    import_files(spark, str(tmp_path / "rows.parquet"), "t2", op="insert", **how)
+    assert content(client.table("t2")).equals(content(made))
 
 
 def test_files_with_different_columns_are_imported_as_a_whole_and_once(

@@ -1,15 +1,17 @@
-"""Import of CSV, JSON lines and Parquet files into a table: a task for each file."""
+"""Import of CSV, JSON lines and Parquet files into a table: a task for each file, or part of a large one."""
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from nyala.backup.row_groups import batches_of
+from nyala.backup.row_groups import batches_of, groups_within
 from nyala.client.calls.rows import OPS
 from nyala.client.client import Client, connect
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
@@ -17,19 +19,23 @@ from nyala.common.partition_spec import Hash, Partition
 from nyala.common.values.casting import exact_cast
 from nyala.spark.jobs import bad_lines
 from nyala.spark.jobs.input_files import (
+    SAMPLE_BYTES,
     InputFile,
     check_columns,
     columns_in,
+    in_parts,
     list_files,
     schema_of,
     unchanged,
 )
 from nyala.spark.jobs.reports import Report
 from nyala.spark.jobs.tasks import numbers
-from nyala.spark.jobs.text_lines import BadLine, parser_of, read_lines
+from nyala.spark.jobs.text_lines import LINE_BYTES, BadLine, LineRange, parser_of, read_lines
 
 KIND = "_columns"
 """Column of the data frame with the kind of each row, if files have different columns."""
+CHECKED_FILES = 20
+"""Number of files whose first lines are read before the job begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +64,11 @@ class ImportPlan:
     """Files and columns of an import, for its tasks.
 
     Attributes:
-        files: one for each task.
+        files: files, or parts of them: one for each task.
         columns: of each file, those of the table that it has.
         schema: serialised Arrow schema of all of these columns.
         bad: folder of bad lines; empty: the first bad line ends the job.
-        max_bad: most bad lines of a file.
+        max_bad: most bad lines of a file, or a part of one.
     """
 
     files: tuple[InputFile, ...]
@@ -112,7 +118,7 @@ def import_files(
         buckets: hash buckets of a created table; 0: one tablet.
         replicas: of each tablet of a created table.
         bad: folder for lines that cannot be read, with their numbers; empty: such a line ends the job.
-        max_bad: most bad lines of one file; more of them end the job.
+        max_bad: most bad lines of one file, or of 128 MB of a larger one; more of them end the job.
         op: operation of each row, as for writes of data frames.
         atomic: all rows become visible at once, or none; false for more rows than the servers can stage.
         job_id: the job takes effect once under this id, however often it is run.
@@ -137,6 +143,7 @@ def import_files(
         shown = {f.name: str(f.type) for f in schema}
         size = sum(f.bytes for f in files)
         report(f"{len(files)} files, {size:,} bytes; columns: {shown}")
+        check_first_lines(plan)
         result = Imported(table, len(files), size, 0, shown, create)
         if dry_run:
             return result
@@ -155,7 +162,7 @@ def import_files(
     rows.write.format("nyala").options(**options).mode("append").save()
     report(f"{len(files)} files were written")
     if folder:
-        names = [bad_lines.file_name(n, f.path) for n, f in enumerate(files)]
+        names = [bad_lines.file_name(n, f.path) for n, f in enumerate(plan.files)]
         bad_lines.remove_others(folder, names)
     return _with_bad(result, folder)
 
@@ -188,9 +195,10 @@ def _plan(
     """
     if op not in OPS:
         raise InvalidArgument(f"op={op!r}: write one of {', '.join(OPS)}")
-    columns = tuple(columns_in(f, schema.names) for f in files)
+    parts = [(p, columns_in(f, schema.names)) for f in files for p in in_parts(f)]
+    tasks, columns = zip(*parts, strict=True)
     own = pa.schema([f for f in schema if any(f.name in c for c in columns)])
-    made = ImportPlan(tuple(files), columns, own.serialize().to_pybytes(), folder, max_bad)
+    made = ImportPlan(tasks, columns, own.serialize().to_pybytes(), folder, max_bad)
     commas = [n for n in own.names if "," in n]
     if commas and len(made.kinds) > 1:
         raise InvalidArgument(
@@ -287,16 +295,58 @@ def read_file(plan: ImportPlan, number: int) -> Iterator[pa.RecordBatch]:
             yield from _parquet_rows(file, raw, schema)
             return
         found: list[BadLine] = []
-        if file.kind == "csv":
-            raw.readline()
-        parse = parser_of(file.kind, file.header, schema, file.delimiter)
-        for table, bad in read_lines(raw, parse, 2 if file.kind == "csv" else 1):
-            found += bad
-            _check_bad(file, found, plan)
-            if table is not None:
-                yield from table.select(schema.names).cast(schema).to_batches()
+        yield from _text_rows(plan, file, raw, schema, found)
         if plan.bad:
             bad_lines.replace_lines(plan.bad, number, file.path, found)
+
+
+def check_first_lines(plan: ImportPlan) -> None:
+    """Refuse a bad line at the beginning of a text file, unless such lines have a folder.
+
+    Of many files the first ones are read; the tasks find the bad lines of the others, and later ones.
+
+    Args:
+        plan: of the job.
+
+    Raises:
+        InvalidArgument: names file and line.
+    """
+    if plan.bad:
+        return
+    every = pa.ipc.read_schema(pa.py_buffer(plan.schema))
+    beginnings = [(f, c) for f, c in zip(plan.files, plan.columns, strict=True) if not f.start]
+    for file, columns in beginnings[:CHECKED_FILES]:
+        if file.kind == "parquet":
+            continue
+        with open(file.path, "rb") as raw:
+            sample = io.BytesIO(raw.read(SAMPLE_BYTES) + raw.readline(LINE_BYTES))
+        schema = pa.schema([every.field(n) for n in columns])
+        for _ in _text_rows(plan, file, sample, schema, []):
+            pass
+
+
+def _text_rows(
+    plan: ImportPlan, file: InputFile, raw: BinaryIO, schema: pa.Schema, found: list[BadLine]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of CSV or JSON lines.
+
+    Args:
+        plan: of the job.
+        file: the file.
+        raw: the same, opened, or its beginning.
+        schema: columns wanted.
+        found: its bad lines, to which further ones are added.
+
+    Raises:
+        InvalidArgument: a bad line, or too many.
+    """
+    lines = LineRange(raw, file.start, file.end, int(file.kind == "csv"))
+    parse = parser_of(file.kind, file.header, schema, file.delimiter)
+    for table, bad in read_lines(lines, parse):
+        found += bad
+        _check_bad(file, found, plan)
+        if table is not None:
+            yield from table.select(schema.names).cast(schema).to_batches()
 
 
 def _parquet_rows(file: InputFile, raw: BinaryIO, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -311,9 +361,15 @@ def _parquet_rows(file: InputFile, raw: BinaryIO, schema: pa.Schema) -> Iterator
         InvalidArgument: it cannot be read, or has a null in a column that has none.
         SchemaMismatch: a value does not convert without loss; the message names column, row and value.
     """
-    first, batches = 0, batches_of(raw, schema.names)
+    first = 0
+    batches: Iterator[pa.RecordBatch] | None = None
     while True:
         try:
+            if batches is None:
+                about = pq.read_metadata(raw)
+                groups = groups_within(about, file.bytes, file.start, file.end)
+                first = sum(about.row_group(n).num_rows for n in range(min(groups, default=0)))
+                batches = batches_of(raw, schema.names, groups)
             batch = next(batches, None)
         except (pa.ArrowException, OSError) as err:
             if isinstance(err, OSError) and err.errno:

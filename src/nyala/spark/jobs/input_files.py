@@ -5,7 +5,8 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,6 +34,8 @@ SAMPLE_BYTES = ARROW_BYTES
 _ENDINGS = {
     ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
 }  # fmt: skip
+PART_BYTES = 128 << 20
+"""Approximate bytes of a file that one task reads."""
 MAX_DIGITS = 38
 """Maximum precision of a decimal."""
 _WIDER = {
@@ -43,7 +46,7 @@ _WIDER = {
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file.
+    """One file, or a part of one.
 
     Attributes:
         path: absolute.
@@ -51,6 +54,8 @@ class InputFile:
         bytes: size.
         header: names of the fields of CSV, in the order of the file.
         delimiter: between fields of CSV.
+        start: first byte of the part that a task reads: the lines, or row groups, that begin in it.
+        end: byte after its last one.
     """
 
     path: str
@@ -58,6 +63,8 @@ class InputFile:
     bytes: int
     header: tuple[str, ...] = ()
     delimiter: str = ","
+    start: int = 0
+    end: int = 0
 
 
 def list_files(path: str, format: str = "", delimiter: str = ",") -> list[InputFile]:
@@ -135,7 +142,15 @@ def _file(path: Path, format: str, delimiter: str) -> InputFile:
     if kind != "parquet":
         check_encoding(str(path), start)
         header = header_of(str(path), start, delimiter) if kind == "csv" else []
-    return InputFile(str(path.absolute()), kind, path.stat().st_size, tuple(header), delimiter)
+    size = path.stat().st_size
+    return InputFile(str(path.absolute()), kind, size, tuple(header), delimiter, 0, size)
+
+
+def in_parts(file: InputFile) -> list[InputFile]:
+    """Return the parts of a file, each of which is for one task: about `PART_BYTES` of it."""
+    count = -(-file.bytes // PART_BYTES)
+    ends = [file.bytes * (n + 1) // count for n in range(count)]
+    return [replace(file, start=a, end=b) for a, b in pairwise([0, *ends])]
 
 
 def schema_of(file: InputFile) -> pa.Schema:
@@ -180,7 +195,9 @@ def _schema(file: InputFile) -> pa.Schema:
         read = pcsv.ReadOptions(block_size=block, use_threads=False)
         parse = pcsv.ParseOptions(delimiter=file.delimiter, invalid_row_handler=lambda row: "skip")
         options = pcsv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-        return pcsv.read_csv(io.BytesIO(sample), read, parse, options).schema
+        columns = pcsv.read_csv(io.BytesIO(sample), read, parse, options).schema
+        texts = [f.with_type(pa.string()) if pa.types.is_binary(f.type) else f for f in columns]
+        return pa.schema(texts)  # Arrow takes a column with a value that is not UTF-8 for bytes
     blocks = pjson.ReadOptions(block_size=block, use_threads=False)
     found: pa.Schema = pjson.read_json(io.BytesIO(sample), blocks).schema
     times = pa.schema(

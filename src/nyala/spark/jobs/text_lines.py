@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Protocol
 
 import pyarrow as pa
@@ -146,27 +146,71 @@ def json_parser(schema: pa.Schema) -> Parse:
     return parsed
 
 
-def read_lines(
-    file: BinaryIO, parse: Parse, first: int = 1
-) -> Iterator[tuple[pa.Table | None, list[BadLine]]]:
-    """Yield the rows of blocks of lines, and the lines that could not be read.
+class LineRange:
+    """The lines of a file that begin in a range of its bytes.
+
+    Args:
+        file: seekable.
+        start: first byte of the range.
+        end: byte after its last one.
+        header: number of lines at the beginning of the file that are left out.
+    """
+
+    def __init__(self, file: BinaryIO, start: int, end: int, header: int = 0) -> None:
+        self._file = file
+        self._end = end
+        file.seek(max(0, start - 1))
+        for _ in range(1 if start else header):
+            while (line := file.readline(LINE_BYTES)) and not line.endswith(b"\n"):
+                pass
+        self._first = self._at = file.tell()
+        self._inside = False
+
+    def readline(self, most: int) -> bytes:
+        """Return the next bytes of the present line, or of the next one; none: there is no further line.
+
+        Args:
+            most: maximum number of bytes.
+        """
+        if not self._inside and self._at >= self._end:
+            return b""
+        line = self._file.readline(most)
+        self._at += len(line)
+        self._inside = bool(line) and not line.endswith(b"\n")
+        return line
+
+    def lines_before(self) -> int:
+        """Return the number of lines of the file before the first one of the range, by reading them."""
+        self._file.seek(0)
+        left, count = self._first, 0
+        while left and (found := self._file.read(min(left, BLOCK_BYTES))):
+            left -= len(found)
+            count += found.count(b"\n")
+        self._file.seek(self._at)
+        return count
+
+
+def read_lines(file: LineRange, parse: Parse) -> Iterator[tuple[pa.Table | None, list[BadLine]]]:
+    """Yield the rows of blocks of lines, and the lines that could not be read, by their numbers in the file.
 
     A block that cannot be read as a whole is halved until the lines at fault are found.
 
     Args:
-        file: at the beginning of its first line.
+        file: its lines.
         parse: reads lines.
-        first: number of that line.
     """
-    number = first
+    number, before = 1, None
     while lines := _block(file):
         bad: list[BadLine] = []
         tables = list(_halved(lines, number, parse, bad))
-        yield pa.concat_tables(tables) if tables else None, bad
+        if bad and before is None:
+            before = file.lines_before()
+        found = [replace(line, number=line.number + (before or 0)) for line in bad]
+        yield pa.concat_tables(tables) if tables else None, found
         number += len(lines)
 
 
-def _block(file: BinaryIO) -> list[bytes]:
+def _block(file: LineRange) -> list[bytes]:
     """Return the next lines; of one that is too long one byte more than the maximum."""
     lines: list[bytes] = []
     size = 0
@@ -207,11 +251,20 @@ def _halved(
     except (pa.ArrowException, UnicodeDecodeError) as err:
         if len(lines) == 1:
             shown = lines[0][:SHOWN_BYTES].rstrip(b"\r\n").decode(errors="backslashreplace")
-            bad.append(BadLine(number, " ".join(str(err).split()), shown))
+            why = not_utf8(err) if isinstance(err, UnicodeDecodeError) else str(err)
+            bad.append(BadLine(number, " ".join(why.split()), shown))
             return
         middle = len(lines) // 2
         yield from _halved(lines[:middle], number, parse, bad)
         yield from _halved(lines[middle:], number + middle, parse, bad)
+
+
+def not_utf8(err: UnicodeDecodeError) -> str:
+    """Return what is wrong with a line of another encoding, and the command that converts its file."""
+    return (
+        f"byte 0x{err.object[err.start]:02x} at position {err.start} is not UTF-8; if the whole file has "
+        "another encoding, convert it: iconv -f ISO-8859-1 -t UTF-8, with its name in place of ISO-8859-1"
+    )
 
 
 def check_encoding(path: str, start: bytes) -> None:
@@ -262,15 +315,19 @@ def header_of(path: str, line: bytes, delimiter: str) -> list[str]:
         delimiter: between fields.
 
     Raises:
-        InvalidArgument: no names, or one twice.
+        InvalidArgument: another encoding, no names, or one twice.
     """
     options = pcsv.ReadOptions(autogenerate_column_names=True, use_threads=False)
+    try:
+        line.decode()
+    except UnicodeDecodeError as err:
+        raise InvalidArgument(f"{path}: its first line: {not_utf8(err)}") from err
     try:
         row = pcsv.read_csv(
             io.BytesIO(line), options, pcsv.ParseOptions(delimiter=delimiter),
             pcsv.ConvertOptions(column_types={f"f{n}": pa.string() for n in range(2_000)}),
         )  # fmt: skip
-    except (pa.ArrowException, UnicodeDecodeError) as err:
+    except pa.ArrowException as err:
         raise InvalidArgument(f"{path}: its first line is no header of CSV: {err}") from err
     if row.num_rows > 1:
         raise InvalidArgument(
