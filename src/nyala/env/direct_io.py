@@ -4,13 +4,29 @@ A page of the page cache is cleared, filled and written back; a direct write fro
 a third of the time.
 """
 
+import contextlib
 import errno
+import mmap
 import os
 
 import numpy as np
+import numpy.typing as npt
 
 PAGE = 4096
 """Alignment of addresses, offsets and sizes of direct writes, in bytes."""
+
+
+def page_aligned(size: int) -> npt.NDArray[np.uint8]:
+    """Return zeroed memory that begins at a page, in large pages if the system has them.
+
+    It belongs to this process alone. Python maps memory as shared by default: that is never in large pages
+    with Linux's defaults, and a forked child would see what its parent writes later.
+    """
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8)
 
 
 class DirectWriter:

@@ -4,13 +4,13 @@ They bypass the page cache. Appended data is copied to page-aligned buffers, and
 buffers. So a flush waits for the disk only if that is slower than producing the data.
 """
 
-import mmap
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
+
+from nyala.env.direct_io import page_aligned
 
 BUFFER_BYTES = 4 << 20
 _BUFFERS = 2
@@ -42,7 +42,7 @@ class WriteBehindFile:
     def __init__(self, file: NewFile) -> None:
         self._file = file
         self._thread = ThreadPoolExecutor(1, "file-behind")
-        self._buffers = [_fresh() for _ in range(_BUFFERS)]
+        self._buffers = [page_aligned(BUFFER_BYTES) for _ in range(_BUFFERS)]
         self._writing: Future[int] | None = None
         self._used = 0
         self._end = 0
@@ -94,11 +94,3 @@ class WriteBehindFile:
 
 
 _NOTHING = np.empty(0, np.uint8)
-
-
-def _fresh() -> npt.NDArray[np.uint8]:
-    """Return page-aligned memory, as needed for direct writes."""
-    memory = mmap.mmap(-1, BUFFER_BYTES)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)

@@ -5,7 +5,6 @@ and size are checked before anything else of a frame is used, complete frames ar
 received, and large bodies go to slabs. No sockets here; `connection.py` has those.
 """
 
-import mmap
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nyala.common.errors import BadVersion, Corrupt
+from nyala.env.direct_io import page_aligned
 
 SLAB_BYTES = 16 << 20
 KEPT = 4
@@ -163,12 +163,5 @@ class Slabs:
             if sys.getrefcount(slabs[number]) == 2:  # the list's reference, and this call's
                 slabs.append(slabs.pop(number))
                 return
-        slabs.append(_fresh(self._slab_bytes))
+        slabs.append(page_aligned(self._slab_bytes))
         del slabs[:-KEPT]
-
-
-def _fresh(size: int) -> npt.NDArray[np.uint8]:
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(memory, np.uint8)
