@@ -10,12 +10,13 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
 from nyala.client.cluster.leader_calls import LeaderCalls
 from nyala.common.errors import Corrupt, NyalaError
 from nyala.env.env import Env
-from nyala.env.rpc import Handlers
+from nyala.env.rpc import Handlers, UnaryHandler
 from nyala.env.tasks import Lane
 from nyala.security.authorities import bundle
 from nyala.security.authorities.keyring import Keyring
@@ -220,9 +221,9 @@ def with_problems(handlers: Handlers, upkeep: CertificateUpkeep | None) -> Handl
         handlers: of a server.
         upkeep: of its certificates; None: it has none.
     """
-    listing = handlers.get(methods.LIST_TABLETS)
-    if upkeep is None or listing is None:
+    if upkeep is None or methods.LIST_TABLETS not in handlers:
         return handlers
+    listing = cast("UnaryHandler", handlers[methods.LIST_TABLETS])
 
     async def list_tablets(request: ListTabletsRequest) -> ListTabletsResponse:
         answer: ListTabletsResponse = await listing(request)

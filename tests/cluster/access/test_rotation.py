@@ -4,6 +4,7 @@ import contextlib
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
             cluster, "cert", "user", "ann", "--dir", str(certs), "--out", str(tmp_path / "ann")
         )
         assert made.returncode == 0, made.stderr
-        own = {n: str(tmp_path / "ann" / f) for n, f in ANN.items()}
+        own: dict[str, Any] = {n: str(tmp_path / "ann" / f) for n, f in ANN.items()}
         long_lived = opened.enter_context(nyala.connect(cluster.masters, **own))
         assert long_lived.table("t").count() == KEYS
         done(cluster, "ca", "rotate", before="being replaced already")

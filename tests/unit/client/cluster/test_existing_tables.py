@@ -43,7 +43,7 @@ def test_existing_table_is_returned_when_its_tablets_run():
             return bool((await describe(ddl.core.masters, "t", TIMEOUT_MS)).ready)
 
         async def both() -> list[bool]:
-            return await asyncio.gather(ready(), ready())
+            return list(await asyncio.gather(ready(), ready()))
 
         assert await ddl.ask(both) == [True, True]
 

@@ -2,6 +2,7 @@
 
 from datetime import UTC
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -178,7 +179,8 @@ def test_malformed_arrow_data_is_refused_before_it_is_used(what):
 
 
 def test_missing_and_duplicate_columns_are_refused():
-    for nothing in (TABLE.to_batches()[0].select([]), [{}], pd.DataFrame(index=[1, 2])):
+    frames: list[Any] = [TABLE.to_batches()[0].select([]), [{}], pd.DataFrame(index=[1, 2])]
+    for nothing in frames:
         with pytest.raises(SchemaMismatch, match="has no key column 'k'"):
             to_batches(nothing, SCHEMA)
     twice = pa.RecordBatch.from_arrays(
