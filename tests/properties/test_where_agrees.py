@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nyala.common.bounds import bounds, key_bounds
-from nyala.common.keys import encode_keys
+from nyala.common.keys.encoding import encode_keys
 from nyala.common.predicate import columns_of, evaluate
 from nyala.common.schema import from_arrow
 from nyala.common.where import parse

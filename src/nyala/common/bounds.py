@@ -13,7 +13,7 @@ import pyarrow as pa
 from nyala.common.expressions.patterns import literal_prefix
 from nyala.common.expressions.tree import ColumnRef
 from nyala.common.ids import ColumnId
-from nyala.common.keys import encode_prefix, successor
+from nyala.common.keys.encoding import encode_prefix, successor
 from nyala.common.predicate import (
     And,
     Compare,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.hashing import hash_one
 from nyala.common.ids import ColumnId
+from nyala.common.keys.hashing import hash_one
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import Column, Schema
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from nyala.common.bounds import KeyBounds
 from nyala.common.errors import NotFound, TooLarge, Unavailable
 from nyala.common.ids import SYS_CATALOG, ColumnId, TableId
-from nyala.common.keys import encode_prefix
+from nyala.common.keys.encoding import encode_prefix
 from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import Column, Schema
 from nyala.env.env import Env

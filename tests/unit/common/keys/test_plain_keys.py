@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ColumnId
-from nyala.common.keys import encode_keys
+from nyala.common.keys.encoding import encode_keys
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, locate
 from nyala.common.plain_keys import PlainKeys
 from nyala.common.schema import Column, Schema

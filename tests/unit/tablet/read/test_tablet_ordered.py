@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.bounds import KeyBounds
-from nyala.common.keys import encode_key
+from nyala.common.keys.encoding import encode_key
 from nyala.common.predicate import Compare
 from nyala.common.predicate import CompareOp as Sign
 from nyala.tablet.files.replicated_ops import RowOp

@@ -5,7 +5,7 @@ import pytest
 
 from nyala.common.bounds import KeyBounds
 from nyala.common.errors import InvalidArgument
-from nyala.common.keys import encode_key
+from nyala.common.keys.encoding import encode_key
 from nyala.common.predicate import And, Compare, Const, IsNull, Not, Prefix, evaluate
 from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import from_arrow

@@ -15,7 +15,7 @@ from nyala.client.read.token_reader import Reader
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import TableId
-from nyala.common.keys import encode_key
+from nyala.common.keys.encoding import encode_key
 from nyala.common.options import Options
 from nyala.common.partition import PartitionSchema, TabletPartition
 from nyala.env.clock import HybridClock, SystemClock

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nyala.common.hashing import kernels
+from nyala.common.keys.hashing import kernels
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
