@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nyala.common.bounds import bounds, key_bounds
+from nyala.common.expressions.bounds import bounds, key_bounds
+from nyala.common.expressions.predicate import Predicate
 from nyala.common.ids import ColumnId
 from nyala.common.keys.encoding import KeyBytes, decode_keys, encode_keys, from_bytes
 from nyala.common.keys.hashing import buckets_of, hash_bytes, kernels
-from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
 from nyala.common.values.python_values import python_of
 

@@ -25,8 +25,8 @@ from nyala.client.read.pandas_types import with_pandas_types
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.sql.conditions import conditions_of, folded, nodes_of
 from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.expressions.predicate import Predicate
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
 
 T = TypeVar("T")

@@ -190,7 +190,7 @@ async def test_read_of_damaged_data_returns_retry_at_another_replica(servers, ki
 
 
 def some_row():
-    from nyala.common.where import parse
+    from nyala.common.expressions.where import parse
 
     return parse("k = 7", INT_KEY)
 
