@@ -26,7 +26,12 @@ from nyala.common.expressions.predicate import (
     Prefix,
 )
 from nyala.common.ids import ColumnId, OpId, ServerUuid
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import (
+    HashLevel,
+    KeyRange,
+    PartitionSchema,
+    TabletPartition,
+)
 from nyala.common.schema import Column, Schema
 from nyala.common.types import arrow_type, type_name
 from nyala.raft.membership import Configuration, Member

@@ -1,6 +1,6 @@
 """Encoded keys as arrays: many keys in one buffer, of fixed or variable width.
 
-This module only selects, concatenates and counts keys; `keys.py` has the encoding.
+This module only selects, concatenates and counts keys; `encoding.py` has the encoding.
 """
 
 from collections.abc import Sequence

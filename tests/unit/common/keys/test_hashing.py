@@ -79,7 +79,7 @@ def test_offsets_outside_the_data_are_refused():
 def test_numba_is_loaded_on_first_use_only():
     script = (
         "import sys\n"
-        "import nyala.common.keys.encoding, nyala.common.partition\n"
+        "import nyala.common.keys.encoding, nyala.common.partitioning.partition\n"
         "import nyala.common.expressions.where, nyala.common.batches\n"
         "early = [m for m in ('numba', 'pandas', 'polars', 'duckdb') if m in sys.modules]\n"
         "nyala.common.keys.hashing.kernels()\n"

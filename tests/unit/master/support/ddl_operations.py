@@ -11,7 +11,7 @@ from nyala.client.alter import AlterSteps
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common.ids import ServerUuid, TableId
 from nyala.common.keys.encoding import encode_key
-from nyala.common.partition import KeyRange, PartitionSchema
+from nyala.common.partitioning.partition import KeyRange, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan

@@ -17,7 +17,7 @@ from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import TableId
 from nyala.common.keys.encoding import encode_key
 from nyala.common.options import Options
-from nyala.common.partition import PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import PartitionSchema, TabletPartition
 from nyala.env.clock import HybridClock, SystemClock
 from nyala.replica.memory import MemoryTracker
 from nyala.tablet.files.replicated_ops import RowOp

@@ -13,7 +13,7 @@ import pyarrow as pa
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.keys.encoding import encode_key
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema
+from nyala.common.partitioning.partition import HashLevel, KeyRange, PartitionSchema
 from nyala.common.schema import Column, Schema
 from nyala.common.values.python_values import scalar_of, shown
 

@@ -3,7 +3,7 @@
 A partition schema is any number of hash levels on disjoint key columns times at most one range level;
 each combination of a range and a bucket per level is one tablet. Bucket = (h * buckets) >> 64 with
 nyala hash v1 over the encoded columns of the level. Ranges are ascending, do not overlap and may leave gaps.
-The public API is in `common/partition_spec.py`.
+The public API is in `common/partitioning/partition_spec.py`.
 """
 
 from collections.abc import Sequence
