@@ -133,7 +133,7 @@ async def counted(core: ClientCore) -> AsyncIterator[list[int]]:
     asked: list[int] = []
     look_up = core.masters.look_up
 
-    async def count(method: object, request: object, **how: Any) -> Any:
+    async def count(method: Any, request: Any, **how: Any) -> Any:
         if method is methods.TABLET_LOCATIONS:
             asked.append(core.env.clock.monotonic_us())
         return await look_up(method, request, **how)
