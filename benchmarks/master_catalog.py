@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.common.ids import CommittedOperation, OpId
-from nyala.common.partition import HashLevel, PartitionSchema
+from nyala.common.partitioning.partition import HashLevel, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.env.env import system_env
 from nyala.env.tasks import Lane

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from benchmarks.report import Report
 from benchmarks.store_tables import Kind, Store
+from nyala.common.expressions.predicate import Predicate
+from nyala.common.expressions.where import parse
 from nyala.common.ids import ColumnId
-from nyala.common.predicate import Predicate
-from nyala.common.where import parse
 from nyala.tablet.files.replicated_ops import RowOp
 
 VERSIONS = 100

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 import nyala
 from nyala.common.errors import NyalaError
-from nyala.common.partition import locate
+from nyala.common.partitioning.partition import locate
 
 TABLE = "probe"
 TABLETS = 6

@@ -21,7 +21,7 @@ _HOMES = {
         "nyala.common.errors",
     ),
     "FarTime": "nyala.common.values.far_times",
-    **dict.fromkeys(("Hash", "Range", "Partition"), "nyala.common.partition_spec"),
+    **dict.fromkeys(("Hash", "Range", "Partition"), "nyala.common.partitioning.partition_spec"),
     "errors": "nyala.common",
     "aio": "nyala",
 }

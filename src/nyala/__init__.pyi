@@ -30,9 +30,9 @@ from nyala.common.errors import JournalFull as JournalFull
 from nyala.common.errors import LogGone as LogGone
 from nyala.common.errors import QuotaExceeded as QuotaExceeded
 from nyala.common.errors import TransactionDenied as TransactionDenied
-from nyala.common.partition_spec import Hash as Hash
-from nyala.common.partition_spec import Partition as Partition
-from nyala.common.partition_spec import Range as Range
+from nyala.common.partitioning.partition_spec import Hash as Hash
+from nyala.common.partitioning.partition_spec import Partition as Partition
+from nyala.common.partitioning.partition_spec import Range as Range
 from nyala.common.values.far_times import FarTime as FarTime
 
 __version__: str

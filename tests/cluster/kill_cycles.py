@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.partition import locate
+from nyala.common.partitioning.partition import locate
 from nyala.testing import MiniCluster
 from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.workload import SCHEMA, Workload, create, rows

@@ -4,8 +4,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nyala.common import hashing, keys
 from nyala.common.errors import Corrupt
+from nyala.common.keys import encoding as keys
+from nyala.common.keys import hashing
 from tests.properties.support.common_strategies import KINDS, key_rows
 from tests.unit.common.support import key_reference
 

@@ -7,19 +7,13 @@ import pyarrow.compute as pc
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nyala.common import keys
-from nyala.common.bounds import bounds, comparable, key_bounds
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.partition import locate, partitions, prune
-from nyala.common.partition_spec import Hash, Partition, Range, resolve
-from nyala.common.predicate import (
-    CompareOp,
-    columns_of,
-    evaluate,
-    negate,
-    push_down,
-)
-from nyala.common.where import parse
+from nyala.common.expressions.bounds import bounds, comparable, key_bounds
+from nyala.common.expressions.predicate import CompareOp, columns_of, evaluate, negate, push_down
+from nyala.common.expressions.where import parse
+from nyala.common.keys import encoding as keys
+from nyala.common.partitioning.partition import locate, partitions, prune
+from nyala.common.partitioning.partition_spec import Hash, Partition, Range, resolve
 from tests.properties.support.common_strategies import SCHEMA, TREES, batches
 from tests.properties.support.predicate_reference import SIGNS, evaluate_reference
 

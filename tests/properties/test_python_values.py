@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, SchemaMismatch
-from nyala.common.partition_spec import Partition, Range, resolve
+from nyala.common.partitioning.partition_spec import Partition, Range, resolve
 from nyala.common.schema import from_arrow
 
 NOON = dt.datetime(2020, 1, 1, 12, 30)

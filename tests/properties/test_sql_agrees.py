@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nyala.client.sql.query import run_sql
 from nyala.common.errors import InvalidArgument
-from nyala.common.predicate import And, CompareValues, Like, Not, Or
+from nyala.common.expressions.predicate import And, CompareValues, Like, Not, Or
 from tests.enough import FULL
 from tests.properties.support.sql_agrees import TABLES, shown, tables
 from tests.properties.support.sql_queries import Queries

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.common.bounds import KeyBounds
 from nyala.common.errors import InvalidArgument
+from nyala.common.expressions.bounds import KeyBounds
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files.columns import ColumnReader
 from nyala.tablet.files.replicated_ops import RowOp

@@ -14,11 +14,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nyala.common.bounds import bounds, key_bounds
-from nyala.common.keys import encode_keys
-from nyala.common.predicate import columns_of, evaluate
+from nyala.common.expressions.bounds import bounds, key_bounds
+from nyala.common.expressions.predicate import columns_of, evaluate
+from nyala.common.expressions.where import parse
+from nyala.common.keys.encoding import encode_keys
 from nyala.common.schema import from_arrow
-from nyala.common.where import parse
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
 from tests.enough import FULL
 from tests.properties.support.predicate_reference import evaluate_reference

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.expressions.where import parse
 from nyala.common.schema import from_arrow
-from nyala.common.where import parse
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
 from tests.properties.support.predicate_reference import evaluate_reference

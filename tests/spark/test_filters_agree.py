@@ -31,9 +31,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from nyala.common.predicate import evaluate
+from nyala.common.expressions.predicate import evaluate
+from nyala.common.expressions.where import parse
 from nyala.common.schema import from_arrow
-from nyala.common.where import parse
 from nyala.spark.filters import as_where
 
 pytestmark = pytest.mark.full

@@ -22,7 +22,7 @@ from nyala.client.sql.parameters import Parameters
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.transactions.coordination import find_key
 from nyala.client.transactions.keys import CommittedKey, TransactionOptions, options_of
-from nyala.common.partition_spec import Partition
+from nyala.common.partitioning.partition_spec import Partition
 from nyala.env.loop_thread import check_not_forked
 from nyala.env.monotonic import monotonic_us
 

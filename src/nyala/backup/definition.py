@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nyala.common.ids import ColumnId
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema
+from nyala.common.partitioning.partition import HashLevel, KeyRange, PartitionSchema
 from nyala.common.schema import Column, Schema
 from nyala.common.types import arrow_type, type_name
 from nyala.wire import convert

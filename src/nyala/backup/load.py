@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from nyala.backup.row_groups import batches_of
 from nyala.client.table import Table
 from nyala.common.errors import Corrupt
-from nyala.common.partition import PartitionSchema, locate
+from nyala.common.partitioning.partition import PartitionSchema, locate
 from nyala.common.schema import Schema
 
 OP, TIMESTAMP = "_op", "_timestamp"

@@ -63,7 +63,7 @@ def list_tables(
 def describe(name: Name, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
     """Show columns, partitions and replicas of a table."""
     from nyala.client import connect
-    from nyala.common.partition import describe as words
+    from nyala.common.partitioning.partition import describe as words
     from nyala.common.values.python_values import python_of
 
     with connect(masters) as client:

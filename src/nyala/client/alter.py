@@ -14,8 +14,8 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.common import alteration
 from nyala.common.errors import InvalidArgument
-from nyala.common.partition import KeyRange
-from nyala.common.partition_spec import Partition, Range, resolve
+from nyala.common.partitioning.partition import KeyRange
+from nyala.common.partitioning.partition_spec import Partition, Range, resolve
 from nyala.common.types import plain_type, type_name
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb

@@ -27,7 +27,7 @@ from nyala.client.transactions.keys import (
 from nyala.client.transactions.staged_parts import StagedParts
 from nyala.client.transactions.transaction import Transaction, TransactionPart
 from nyala.client.write.staging import PartStage
-from nyala.common.partition_spec import Partition
+from nyala.common.partitioning.partition_spec import Partition
 from nyala.common.values.casting import Requested
 
 

@@ -27,8 +27,8 @@ from nyala.client.read.snapshot_time import Times, near
 from nyala.client.read.token_reader import Reader
 from nyala.client.write.writer import BatchLimits, Writer
 from nyala.common.errors import NotFound, RangesChanged, Unavailable
-from nyala.common.keys import encode_keys
-from nyala.common.partition import locate
+from nyala.common.keys.encoding import encode_keys
+from nyala.common.partitioning.partition import locate
 from nyala.env.clock import HybridClock, random_id
 from nyala.env.env import Env
 from nyala.wire import methods

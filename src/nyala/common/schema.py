@@ -1,6 +1,6 @@
 """Columns and schemas, and their conversion from and to Arrow. Formats and messages name columns by id.
 
-Partitioning is in `common/partition.py`, the wire encoding in `wire/convert.py`.
+Partitioning is in `common/partitioning/partition.py`, the wire encoding in `wire/convert.py`.
 """
 
 import difflib

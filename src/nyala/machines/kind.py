@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from nyala.common.ids import TableId, TabletId
-from nyala.common.partition import TabletPartition
+from nyala.common.partitioning.partition import TabletPartition
 from nyala.env.files import Files
 from nyala.replica.state_machine import StateMachine
 from nyala.storage.flush_point import StoredFlushPoint

@@ -14,7 +14,7 @@ from nyala.client.read.read_spec import key_names
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, NotFound, NyalaError
 from nyala.common.hybrid_time import to_micros
-from nyala.common.partition import describe, locate
+from nyala.common.partitioning.partition import describe, locate
 from nyala.common.values.python_values import shown
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb

@@ -29,8 +29,8 @@ from pyspark.sql.datasource import (
 )
 
 from nyala.common.expressions.patterns import MAX_PATTERN
-from nyala.common.where import MAX_LIST
-from nyala.common.where_tokens import quoted_name, quoted_text
+from nyala.common.expressions.where import MAX_LIST
+from nyala.common.expressions.where_tokens import quoted_name, quoted_text
 
 _SIGNS: Mapping[type, str] = {
     EqualTo: "=",

@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from nyala.client.calls.scanning import COUNT_COLUMN
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import InvalidArgument
+from nyala.common.expressions.where_tokens import MAX_TEXT_BYTES
 from nyala.common.hybrid_time import to_datetime
-from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.spark.batches import combined, empty_rows
 from nyala.spark.clients import check_same, process_client
 from nyala.spark.filters import as_where

@@ -8,8 +8,8 @@ from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 
 from nyala.common.errors import Unavailable
-from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import CommittedOperation, PreparedTransaction
+from nyala.common.keys.hashing import hash_bytes, hash_one
 from nyala.env.files import Files
 from nyala.storage.checkpoint import Checkpoint
 from nyala.storage.flush_point import LogPoint, StoredFlushPoint

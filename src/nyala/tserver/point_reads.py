@@ -19,7 +19,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import ColumnId
-from nyala.common.keys import fixed_width
+from nyala.common.keys.encoding import fixed_width
 from nyala.common.options import Options
 from nyala.common.schema import Schema
 from nyala.common.values.plain_rows import encode_rows

@@ -20,7 +20,7 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import ColumnId
 from nyala.common.options import Options
-from nyala.common.partition import EVERYTHING, contains
+from nyala.common.partitioning.partition import EVERYTHING, contains
 from nyala.common.schema import Schema, arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane

@@ -9,9 +9,7 @@ from nyala.common.alteration import check_schema
 from nyala.common.errors import InvalidArgument
 from nyala.common.expressions.comparison import check_comparable
 from nyala.common.expressions.patterns import check_pattern
-from nyala.common.ids import ColumnId, OpId, ServerUuid
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
-from nyala.common.predicate import (
+from nyala.common.expressions.predicate import (
     UNKNOWN,
     And,
     Compare,
@@ -26,6 +24,13 @@ from nyala.common.predicate import (
     Or,
     Predicate,
     Prefix,
+)
+from nyala.common.ids import ColumnId, OpId, ServerUuid
+from nyala.common.partitioning.partition import (
+    HashLevel,
+    KeyRange,
+    PartitionSchema,
+    TabletPartition,
 )
 from nyala.common.schema import Column, Schema
 from nyala.common.types import arrow_type, type_name

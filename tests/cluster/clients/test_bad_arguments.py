@@ -6,14 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.common.errors import (
-    InvalidArgument,
-    NotFound,
-    NyalaError,
-    SchemaMismatch,
-    TooLarge,
-)
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.errors import InvalidArgument, NotFound, NyalaError, SchemaMismatch, TooLarge
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from tests.cluster.support import bad_input
 from tests.cluster.support.bad_input import SCHEMA
 from tests.cluster.support.direct import refusal

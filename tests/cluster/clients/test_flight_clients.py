@@ -8,8 +8,8 @@ import pyarrow.flight as fl
 import pytest
 
 from nyala.client import Client, Table
-from nyala.common.partition import locate
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition import locate
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from nyala.testing import MiniCluster
 from nyala.wire.proto import nyala_pb2 as pb
 

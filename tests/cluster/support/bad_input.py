@@ -8,11 +8,9 @@ import pyarrow as pa
 import pytest
 
 from nyala.client import Client, Table
-from nyala.common.errors import (
-    NyalaError,
-)
-from nyala.common.partition import locate
-from nyala.common.partition_spec import Hash, Partition, Range
+from nyala.common.errors import NyalaError
+from nyala.common.partitioning.partition import locate
+from nyala.common.partitioning.partition_spec import Hash, Partition, Range
 from nyala.testing import MiniCluster
 from nyala.wire import flight, methods
 from nyala.wire.flight import FlightData

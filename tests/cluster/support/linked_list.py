@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from nyala.client import Client, Table
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from tests.cluster.support.workload import Crew, Worker
 from tests.waiting import wait_until
 

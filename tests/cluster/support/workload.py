@@ -13,7 +13,7 @@ from typing import Generic, Self, TypeVar
 import pyarrow as pa
 
 from nyala.client import Client, Table
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition_spec import Hash, Partition
 
 SCHEMA = pa.schema(
     [("owner", pa.string()), ("n", pa.int64()), ("v", pa.int64()), ("by", pa.string())]

@@ -11,7 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from nyala.common.alteration import AddColumn, DropColumn, SetComment, SetDefault, alter
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import (
+    HashLevel,
+    KeyRange,
+    PartitionSchema,
+    TabletPartition,
+)
 from nyala.common.schema import from_arrow
 from nyala.env.files import SystemFiles
 from nyala.tablet.files import replicated_ops, transaction_ops

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.common import predicate as predicates
 from nyala.common import schema as schemas
 from nyala.common.errors import NyalaError
-from nyala.common.where import parse
+from nyala.common.expressions import predicate as predicates
+from nyala.common.expressions.where import parse
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.tls.tables_of import columns_of

@@ -7,7 +7,16 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from nyala.common import schema as schemas
-from nyala.common.predicate import Compare, CompareOp, In, IsNull, Not, Prefix, all_of, any_of
+from nyala.common.expressions.predicate import (
+    Compare,
+    CompareOp,
+    In,
+    IsNull,
+    Not,
+    Prefix,
+    all_of,
+    any_of,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.text(
     "\0\1ab\U0010ffff", max_size=4

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.bounds import comparable
-from nyala.common.expressions.tree import Arithmetic, ColumnRef, Constant, Expression, Operator
-from nyala.common.ids import ColumnId
-from nyala.common.predicate import (
+from nyala.common.expressions.bounds import comparable
+from nyala.common.expressions.predicate import (
     And,
     Compare,
     CompareOp,
@@ -30,6 +28,8 @@ from nyala.common.predicate import (
     Predicate,
     Prefix,
 )
+from nyala.common.expressions.tree import Arithmetic, ColumnRef, Constant, Expression, Operator
+from nyala.common.ids import ColumnId
 
 SIGNS = {
     CompareOp.EQ: operator.eq, CompareOp.NE: operator.ne, CompareOp.LT: operator.lt,

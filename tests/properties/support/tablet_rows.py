@@ -17,7 +17,7 @@ from nyala.common.alteration import (
     SetDefault,
     Step,
 )
-from nyala.common.predicate import (
+from nyala.common.expressions.predicate import (
     Compare,
     In,
     IsNull,
@@ -27,7 +27,7 @@ from nyala.common.predicate import (
     all_of,
     any_of,
 )
-from nyala.common.predicate import CompareOp as Sign
+from nyala.common.expressions.predicate import CompareOp as Sign
 from nyala.common.schema import Column, Schema, from_arrow
 from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files.replicated_ops import RowOp

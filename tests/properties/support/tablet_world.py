@@ -12,9 +12,9 @@ from unittest import mock
 import pyarrow as pa
 
 from nyala.common.alteration import alter
-from nyala.common.bounds import KeyBounds
-from nyala.common.keys import encode_keys
-from nyala.common.predicate import Predicate
+from nyala.common.expressions.bounds import KeyBounds
+from nyala.common.expressions.predicate import Predicate
+from nyala.common.keys.encoding import encode_keys
 from nyala.common.schema import Column, Schema
 from nyala.common.values.plain_rows import RowReader, encode_rows
 from nyala.tablet.files import columns

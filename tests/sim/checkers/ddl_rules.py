@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from nyala.common.ids import SYS_CATALOG, TableId, TabletId
-from nyala.common.partition import partitions
+from nyala.common.partitioning.partition import partitions
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan

@@ -16,9 +16,9 @@ from nyala.client.cluster.ddl import describe
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, Rejected, Retryable
 from nyala.common.ids import TableId
-from nyala.common.keys import decode_keys, from_bytes
-from nyala.common.partition import KeyRange
-from nyala.common.partition_spec import Partition, Range
+from nyala.common.keys.encoding import decode_keys, from_bytes
+from nyala.common.partitioning.partition import KeyRange
+from nyala.common.partitioning.partition_spec import Partition, Range
 from nyala.operate.membership import Membership
 from nyala.wire import convert
 from tests.sim.checkers.ddl_model import DROPPED, GONE, PRESENT, Model, Modelled, Shape, altered

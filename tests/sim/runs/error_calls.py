@@ -10,7 +10,7 @@ from nyala.client.alter import AlterSteps
 from nyala.client.core import ClientCore
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import NotFound
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SCHEMA
 from tests.sim.systems.table_client import rows_of

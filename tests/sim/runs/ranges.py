@@ -17,7 +17,7 @@ from nyala.client.feed.change_batch import ChangeBatch
 from nyala.client.feed.follower import Follower, FollowOptions, follow
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import InvalidArgument, NotReady, NyalaError, OutcomeUnknown, Retryable
-from nyala.common.where import parse
+from nyala.common.expressions.where import parse
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SCHEMA, SimCluster
 from tests.sim.systems.table_client import rows_of

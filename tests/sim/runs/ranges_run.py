@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from nyala.client.read.read_spec import ReadSpec
-from nyala.common.partition_spec import Partition, Range
+from nyala.common.partitioning.partition_spec import Partition, Range
 from nyala.env.clock import CEILING_STEP_US
 from tests.salt import REPEAT
 from tests.sim.faults.nemesis import Nemesis

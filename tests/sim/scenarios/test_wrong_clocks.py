@@ -3,7 +3,7 @@
 from nyala.client.journal.core import JournalCore
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.options import Options
-from nyala.common.partition_spec import Partition, Range
+from nyala.common.partitioning.partition_spec import Partition, Range
 from nyala.env.disciplined_clock import ISOLATION_US
 from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.checkers.linearizability import Kind

@@ -6,7 +6,7 @@ import pytest
 
 from nyala.client.core import ClientCore
 from nyala.common.ids import TableId
-from nyala.common.partition_spec import Partition, Range
+from nyala.common.partitioning.partition_spec import Partition, Range
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records.tables import CatalogTablet
 from nyala.master.ddl.operation import InFlight, OperationStep

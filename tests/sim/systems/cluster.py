@@ -18,7 +18,7 @@ from nyala.client.core import ClientCore, ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG, ServerUuid, TabletId
 from nyala.common.options import Options
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from nyala.common.schema import from_arrow
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master

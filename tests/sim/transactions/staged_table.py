@@ -9,7 +9,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.ids import TabletId
-from nyala.common.partition import locate
+from nyala.common.partitioning.partition import locate
 from nyala.env.rpc import Method
 from nyala.tablet.files.transaction_ops import TransactionOutcome, crc_of_part
 from nyala.wire import flight, methods, status

@@ -9,7 +9,7 @@ from nyala.client.transactions.keys import options_of
 from nyala.client.transactions.staged_parts import OWN_PART, StagedParts
 from nyala.client.transactions.staged_writes import stage_delete
 from nyala.common.errors import TransactionDenied
-from nyala.common.partition_spec import Partition, Range
+from nyala.common.partitioning.partition_spec import Partition, Range
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SCHEMA, SimCluster
 from tests.sim.systems.table_client import rows_of

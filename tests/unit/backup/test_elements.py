@@ -29,8 +29,8 @@ from nyala.backup.restore import interval_at, stages
 from nyala.backup.retention import prune
 from nyala.common.errors import Corrupt, InvalidArgument, Unavailable
 from nyala.common.ids import ColumnId
-from nyala.common.keys import encode_key
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema
+from nyala.common.keys.encoding import encode_key
+from nyala.common.partitioning.partition import HashLevel, KeyRange, PartitionSchema
 from nyala.common.schema import Column, Schema
 
 KEY = Column(ColumnId(0), "k", pa.int64(), nullable=False)

@@ -10,7 +10,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
 from nyala.common.errors import AlreadyPresent, InvalidArgument
 from nyala.common.frames import definition_of
-from nyala.common.partition_spec import Partition
+from nyala.common.partitioning.partition_spec import Partition
 from nyala.common.schema import Schema
 from nyala.common.values.casting import Requested, conversion_of
 

@@ -9,8 +9,8 @@ from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.read.read_spec import key_names, names_of
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument
-from nyala.common.partition import PartitionSchema
-from nyala.common.plain_keys import PlainKeys
+from nyala.common.partitioning.partition import PartitionSchema
+from nyala.common.partitioning.plain_keys import PlainKeys
 from nyala.common.schema import Schema
 
 Columns = tuple[str, ...] | None

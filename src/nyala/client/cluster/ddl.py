@@ -7,7 +7,7 @@ from nyala.client.cluster.masters import Masters
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts, is_cut_short
 from nyala.common.errors import NotFound, NotReady, Retryable
-from nyala.common.partition_spec import Partition, resolve
+from nyala.common.partitioning.partition_spec import Partition, resolve
 from nyala.common.schema import Schema
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nyala.common.partition import PartitionSchema
+from nyala.common.partitioning.partition import PartitionSchema
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -11,7 +11,7 @@ from nyala.client.deadline import Attempts
 from nyala.common import addresses
 from nyala.common.errors import RangesChanged, Retryable, Unavailable
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.common.partition import PartitionSchema, TabletPartition, partitions
+from nyala.common.partitioning.partition import PartitionSchema, TabletPartition, partitions
 from nyala.common.schema import Schema
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb

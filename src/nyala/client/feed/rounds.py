@@ -20,7 +20,7 @@ from nyala.client.feed.change_batch import ChangeBatch
 from nyala.client.feed.time_merge import TimedStream, empty_batch, fill_all, in_time_order
 from nyala.client.read.read_spec import ReadSpec, schema_of
 from nyala.common.errors import Retryable, SchemaMismatch, TimedOut, Unavailable
-from nyala.common.predicate import columns_of
+from nyala.common.expressions.predicate import columns_of
 from nyala.wire.proto import nyala_pb2 as pb
 
 ROUND_VERSIONS = 250_000

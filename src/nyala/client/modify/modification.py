@@ -23,7 +23,7 @@ from nyala.client.read.read_spec import ReadSpec, key_names
 from nyala.client.results import PartlyWritten
 from nyala.client.write.watch import Watch
 from nyala.common.errors import InvalidArgument, NyalaError, has_no_effect
-from nyala.common.predicate import Predicate
+from nyala.common.expressions.predicate import Predicate
 from nyala.common.schema import Schema, arrow_schema
 from nyala.common.texts.counted import counted
 

@@ -16,10 +16,10 @@ from nyala.client.transactions.staged_writes import part_of, stage_delete
 from nyala.client.write.staging import StagingTarget
 from nyala.client.write.watch import OnProgress, Watch
 from nyala.common.errors import InvalidArgument
+from nyala.common.expressions.predicate import Predicate
+from nyala.common.expressions.where import parse
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
-from nyala.common.where import parse
 from nyala.wire.proto import nyala_pb2 as pb
 
 

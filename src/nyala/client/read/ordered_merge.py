@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.keys import encode_keys
+from nyala.common.keys.encoding import encode_keys
 from nyala.common.schema import Schema
 from nyala.env.tasks import Lane, Tasks
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 from nyala.client.checks import check_list, is_int
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.common.errors import InvalidArgument
+from nyala.common.expressions.predicate import FALSE, Predicate, columns_of
+from nyala.common.expressions.where import parse
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.predicate import FALSE, Predicate, columns_of
 from nyala.common.schema import Column, Schema, arrow_schema
-from nyala.common.where import parse
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 

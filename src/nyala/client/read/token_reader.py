@@ -34,7 +34,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.common.partition import TabletPartition, prune
+from nyala.common.partitioning.partition import TabletPartition, prune
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import flight, methods

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument
-from nyala.common.predicate import Predicate
+from nyala.common.expressions.predicate import Predicate
+from nyala.common.expressions.where import parse
+from nyala.common.expressions.where_tokens import quoted_name, quoted_text
 from nyala.common.schema import Schema
-from nyala.common.where import parse
-from nyala.common.where_tokens import quoted_name, quoted_text
 
 Node = Mapping[str, Any]
 """Part of a query as `json_serialize_sql` gives it."""

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.predicate import And, Compare, CompareOp, In, IsNull, Not, Or, Predicate
+from nyala.common.expressions.predicate import (
+    And,
+    Compare,
+    CompareOp,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+)
 from nyala.common.schema import Column, Schema
 
 MAX_DEPTH = 30

@@ -27,8 +27,8 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.client.sql.conditions import conditions_of, folded, nodes_of
 from nyala.client.sql.parameters import Parameters, values_of
 from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.expressions.predicate import Predicate
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
 
 T = TypeVar("T")

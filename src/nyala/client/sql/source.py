@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from nyala.client.sql.filters import as_predicate, columns_in
-from nyala.common.predicate import Predicate, all_of
+from nyala.common.expressions.predicate import Predicate, all_of
 from nyala.common.schema import Schema
 
 Fetch = Callable[[tuple[str, ...], Predicate | None], pa.Table]

@@ -14,9 +14,9 @@ from nyala.client.core import ClientCore
 from nyala.client.deadline import Attempts
 from nyala.client.write.staging import PartStage, StagingTarget
 from nyala.common.errors import InvalidArgument, TransactionDenied
-from nyala.common.partition import prune
+from nyala.common.expressions.where import parse
+from nyala.common.partitioning.partition import prune
 from nyala.common.schema import arrow_schema
-from nyala.common.where import parse
 from nyala.wire.proto import nyala_pb2 as pb
 
 

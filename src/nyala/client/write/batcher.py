@@ -11,7 +11,7 @@ from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
 from nyala.client.write.row_outcomes import RowErrors
 from nyala.client.write.upload import MAX_WINDOWS, RowSender, TabletRows, Upload, Writing
-from nyala.common.partition import locate
+from nyala.common.partitioning.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.tasks import Lane

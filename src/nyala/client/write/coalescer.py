@@ -20,7 +20,7 @@ from nyala.client.write.pending_call import Call, Written
 from nyala.client.write.queue import CallKind, CallQueue, Key
 from nyala.client.write.waiting import CallDeadlines
 from nyala.common.errors import NyalaError, RangesChanged, Rejected, SessionExpired
-from nyala.common.partition import locate
+from nyala.common.partitioning.partition import locate
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -23,7 +23,7 @@ from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
 from nyala.client.write.row_outcomes import Outcomes, RowErrors, Rows, Window, with_voided
 from nyala.common.errors import NyalaError, RangesChanged, TimedOut, has_no_effect
-from nyala.common.partition import TabletPartition
+from nyala.common.partitioning.partition import TabletPartition
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb

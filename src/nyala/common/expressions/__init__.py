@@ -1,1 +1,1 @@
-"""Value expressions over columns: their types, their evaluation, and their parser."""
+"""Expressions and predicates over columns: trees, evaluation, bounds, and the text of `where=`."""

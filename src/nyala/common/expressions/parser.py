@@ -4,7 +4,7 @@
     product = unary { (* | / | %) unary }
     unary   = [+ | -] (column | literal | '(' value ')')
 
-`common/where.py` parses conditions over values.
+`common/expressions/where.py` parses conditions over values.
 """
 
 from collections.abc import Callable
@@ -13,17 +13,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.expressions.tree import (
-    ColumnRef,
-    Constant,
-    Expression,
-    Operator,
-    arithmetic,
-)
-from nyala.common.predicate import Predicate
+from nyala.common.expressions.predicate import Predicate
+from nyala.common.expressions.tree import ColumnRef, Constant, Expression, Operator, arithmetic
+from nyala.common.expressions.where_literals import Literal, constant, kind_of
+from nyala.common.expressions.where_tokens import Cursor, Token, TokenKind, problem, tokenize
 from nyala.common.schema import Column, Schema
-from nyala.common.where_literals import Literal, constant, kind_of
-from nyala.common.where_tokens import Cursor, Token, TokenKind, problem, tokenize
 
 MAX_DEPTH = 64
 """Maximum depth of parentheses."""

@@ -12,11 +12,11 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.bounds import KeyBounds
 from nyala.common.errors import NotFound, TooLarge, Unavailable
+from nyala.common.expressions.bounds import KeyBounds
 from nyala.common.ids import SYS_CATALOG, ColumnId, TableId
-from nyala.common.keys import encode_prefix
-from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition
+from nyala.common.keys.encoding import encode_prefix
+from nyala.common.partitioning.partition import KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import Column, Schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane

@@ -11,7 +11,13 @@ from google.protobuf.message import Message
 
 from nyala.common import alteration
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.partition import EVERYTHING, KeyRange, PartitionSchema, TabletPartition, describe
+from nyala.common.partitioning.partition import (
+    EVERYTHING,
+    KeyRange,
+    PartitionSchema,
+    TabletPartition,
+    describe,
+)
 from nyala.common.schema import Schema
 from nyala.common.types import arrow_type
 from nyala.master.ddl import kinds, table_spec

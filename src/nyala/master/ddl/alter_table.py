@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 
 from nyala.common.errors import AlreadyPresent
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition, partitions
+from nyala.common.partitioning.partition import (
+    KeyRange,
+    PartitionSchema,
+    TabletPartition,
+    partitions,
+)
 from nyala.master.catalog import past_columns, queries
 from nyala.master.catalog.actions import Action, AlterTabletAction, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog

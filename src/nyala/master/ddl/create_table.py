@@ -7,7 +7,7 @@ from random import Random
 
 from nyala.common.errors import AlreadyPresent
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.common.partition import TabletPartition
+from nyala.common.partitioning.partition import TabletPartition
 from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.master.catalog.actions import CreateTabletAction

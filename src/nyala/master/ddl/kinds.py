@@ -10,7 +10,7 @@ from typing import Protocol
 
 from nyala.common.alteration import NOT_OURS
 from nyala.common.errors import InvalidArgument
-from nyala.common.partition import TabletPartition
+from nyala.common.partitioning.partition import TabletPartition
 from nyala.machines import registry
 from nyala.machines.journals import LIMIT_OPTION, limit_bytes
 from nyala.machines.kind import MachineKind

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from nyala.common.alteration import NOT_OURS
 from nyala.common.errors import Corrupt, InvalidArgument, TooLarge
 from nyala.common.ids import ColumnId
-from nyala.common.keys import decode_keys, from_bytes
-from nyala.common.partition import (
+from nyala.common.keys.encoding import decode_keys, from_bytes
+from nyala.common.partitioning.partition import (
     PARTITION_VERSION,
     KeyRange,
     PartitionSchema,

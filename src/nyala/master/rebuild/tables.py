@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 
 from nyala.common.ids import TableId
-from nyala.common.partition import EVERYTHING, KeyRange, PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import (
+    EVERYTHING,
+    KeyRange,
+    PartitionSchema,
+    TabletPartition,
+)
 from nyala.machines import registry
 from nyala.machines.kind import MachineKind
 from nyala.master.ddl.table_spec import MAX_REPLICAS

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nyala.common.ids import OpId, ServerUuid, TabletId
-from nyala.common.partition import TabletPartition
+from nyala.common.partitioning.partition import TabletPartition
 from nyala.master.rebuild.evidence import LEADER, OPENING, TOMBSTONES, WORKS, Findings, ServerAnswer
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb

@@ -13,7 +13,7 @@ import pyarrow as pa
 from nyala.client.client import Client
 from nyala.client.scan_token import ScanToken
 from nyala.client.table import Table
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from nyala.env.monotonic import monotonic_us
 from nyala.operate.perf.rows import batch_of
 

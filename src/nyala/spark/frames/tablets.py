@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegerType
 
 from nyala.client.checks import check_text
 from nyala.common.errors import SchemaMismatch
-from nyala.common.partition import PartitionSchema, locate
+from nyala.common.partitioning.partition import PartitionSchema, locate
 from nyala.common.schema import Schema
 from nyala.spark.clients import process_client
 from nyala.spark.frames.read import quoted

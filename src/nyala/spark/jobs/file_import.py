@@ -15,7 +15,7 @@ from nyala.backup.row_groups import batches_of, groups_within
 from nyala.client.calls.rows import OPS
 from nyala.client.client import Client, connect
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from nyala.common.values.casting import exact_cast
 from nyala.spark.jobs import bad_lines
 from nyala.spark.jobs.input_files import (

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from nyala.client.client import Client, connect
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from nyala.spark.jobs.comparison import read_table
 from nyala.spark.jobs.generated_rows import mixed
 from nyala.spark.jobs.reports import Report

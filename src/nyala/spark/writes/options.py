@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from nyala.client.calls.rows import IN_TRANSACTIONS, OPS
 from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.expressions.predicate import columns_of
+from nyala.common.expressions.where import parse
 from nyala.common.ids import ColumnId
-from nyala.common.predicate import columns_of
 from nyala.common.schema import Schema
 from nyala.common.values.casting import check_types
-from nyala.common.where import parse
 from nyala.spark.clients import PlannedTable, writing_client, written_table
 from nyala.spark.options import check_known, flag, split
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 from nyala.client.table import Table
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, TransactionDenied
-from nyala.common.predicate import TRUE, evaluate
-from nyala.common.where import parse
+from nyala.common.expressions.predicate import TRUE, evaluate
+from nyala.common.expressions.where import parse
 from nyala.spark.writes.options import WriteOptions, columns_of_condition
 
 

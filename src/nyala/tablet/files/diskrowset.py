@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from nyala.common import keys as key_bytes
 from nyala.common.errors import Corrupt
-from nyala.common.keys import KeyBytes
+from nyala.common.keys import encoding as key_bytes
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.env.files import Files
 from nyala.storage.sections import Sections, SectionWriter

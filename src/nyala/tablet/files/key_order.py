@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nyala.common.key_bytes import KeyBytes, offsets_of
+from nyala.common.keys.key_bytes import KeyBytes, offsets_of
 from nyala.tablet.kernels import sort_rows
 from nyala.tablet.rows.rowset import Int64s, Uint64s
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nyala.common.errors import AlreadyPresent, Corrupt, NyalaError
 from nyala.common.ids import ColumnId, OpId, TableId, TabletId
-from nyala.common.partition import PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import PartitionSchema, TabletPartition
 from nyala.common.schema import Schema
 from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files

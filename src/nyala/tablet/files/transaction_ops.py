@@ -15,8 +15,8 @@ import google_crc32c
 import msgspec
 
 from nyala.common.errors import BadChecksum, Corrupt, InvalidArgument, newer_or_damaged
+from nyala.common.expressions.where_tokens import MAX_TEXT_BYTES
 from nyala.common.hybrid_time import MAX_HYBRID_TIME
-from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.replicated_ops import RowError
 
@@ -145,7 +145,7 @@ class StageDeleteOp(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
         part: as of `StageOp`.
         number: as of `StageOp`.
         schema_version: version of the schema for which the condition was written, and the only one.
-        where: the condition, in the language of `common/where.py`.
+        where: the condition, in the language of `common/expressions/where.py`.
     """
 
     transaction: TransactionId

@@ -325,7 +325,7 @@ def warm() -> int:
 
     Importing this package did the work: the launcher calls this once before it starts many processes.
     """
-    from nyala.common.hashing import kernels
+    from nyala.common.keys.hashing import kernels
     from nyala.tablet.kernels import (
         gather_values,
         ipc_messages,

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common import keys as key_bytes
+from nyala.common.expressions.predicate import Predicate, columns_of, evaluate
 from nyala.common.ids import ColumnId
-from nyala.common.keys import KeyBytes
-from nyala.common.predicate import Predicate, columns_of, evaluate
+from nyala.common.keys import encoding as key_bytes
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.tablet.kernels import key_index, successors
 from nyala.tablet.rows.gathering import gather_batches

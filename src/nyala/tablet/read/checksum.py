@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nyala.common.hashing import hash_bytes
 from nyala.common.ids import ColumnId
+from nyala.common.keys.hashing import hash_bytes
 
 MODULO = 1 << 64
 _NULL = np.uint64(0x9AE16A3B2F90404F)

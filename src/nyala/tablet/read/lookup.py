@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from nyala.common.errors import InvalidArgument, TooLarge
 from nyala.common.ids import ColumnId
-from nyala.common.keys import KeyBytes
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet.kernels import key_index
 from nyala.tablet.read.point_lookup import find_one, hash_of

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common import keys as key_bytes
 from nyala.common.ids import ColumnId
-from nyala.common.keys import KeyBytes
+from nyala.common.keys import encoding as key_bytes
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.tablet.rows.gathering import gather_batches
 from nyala.tablet.rows.rowset import Chunked, ColumnStats, Int64s, RowSetView

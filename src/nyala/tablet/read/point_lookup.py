@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nyala.common.hashing import hash_bytes, hash_one
+from nyala.common.keys.hashing import hash_bytes, hash_one
 from nyala.common.schema import Column
 from nyala.common.values.plain_rows import plain_value
 from nyala.tablet.rows.rowset import HashKeys, RowSetView

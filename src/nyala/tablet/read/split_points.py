@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from nyala.common.errors import InvalidArgument
+from nyala.common.expressions.predicate import columns_of
 from nyala.common.ids import ColumnId
-from nyala.common.predicate import columns_of
 from nyala.common.schema import Column, Schema
 from nyala.tablet.rows.rowset import Int64s, RowSetView
 from nyala.tablet.rows.selection import ScanFilter, first_at_least, row_range

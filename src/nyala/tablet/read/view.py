@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.bounds import KeyBounds
 from nyala.common.errors import HistoryGone, InvalidArgument
+from nyala.common.expressions.bounds import KeyBounds
+from nyala.common.expressions.predicate import Predicate
 from nyala.common.ids import ColumnId
-from nyala.common.predicate import Predicate
 from nyala.common.schema import Column
 from nyala.tablet.files.dropped_columns import with_read_default
 from nyala.tablet.files.manifest import TabletInfo

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.common.ids import ColumnId
-from nyala.common.keys import KeyBytes
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Column
 from nyala.tablet.rows.lifetimes import Lifetimes
 

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.bounds import Bounds, KeyBounds, bounds, key_bounds
 from nyala.common.errors import InvalidArgument
+from nyala.common.expressions.bounds import Bounds, KeyBounds, bounds, key_bounds
+from nyala.common.expressions.predicate import Const, Predicate, columns_of, evaluate
 from nyala.common.ids import ColumnId
-from nyala.common.keys import KeyBytes
-from nyala.common.predicate import Const, Predicate, columns_of, evaluate
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Schema
 from nyala.tablet.kernels import key_index
 from nyala.tablet.rows.rowset import Int64s, RowSetView

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.common.ids import CommittedOperation
-from nyala.common.keys import KeyBytes
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Schema
 from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files import replicated_ops

@@ -8,9 +8,9 @@ in a scan, whole chunks at a time; nothing looks at a row from Python.
 import numpy as np
 
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.predicate import TRUE
+from nyala.common.expressions.predicate import TRUE
+from nyala.common.expressions.where import parse
 from nyala.common.schema import Schema
-from nyala.common.where import parse
 from nyala.tablet.files.replicated_ops import RowError
 from nyala.tablet.files.transaction_ops import StageDeleteOp
 from nyala.tablet.rows.rowset import Int64s, RowSetView

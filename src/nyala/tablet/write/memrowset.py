@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.keys import KeyBytes
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Column
 from nyala.tablet.files.end_stamps import EndStamps
 from nyala.tablet.kernels import key_index, live_versions, row_decisions

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.common.ids import ColumnId
-from nyala.common.keys import KeyBytes, encode_keys
+from nyala.common.keys.encoding import KeyBytes, encode_keys
 from nyala.common.schema import Column, Schema
 from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files.columns import cell_sizes

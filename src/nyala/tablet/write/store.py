@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from nyala.common.ids import ColumnId
-from nyala.common.keys import KeyBytes
+from nyala.common.keys.encoding import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.diskrowset import DiskRowSet

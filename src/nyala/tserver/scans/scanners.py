@@ -10,17 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.bounds import KeyBounds
-from nyala.common.errors import (
-    Corrupt,
-    InvalidArgument,
-    RangesChanged,
-    SchemaMismatch,
-    Unavailable,
-)
+from nyala.common.errors import Corrupt, InvalidArgument, RangesChanged, SchemaMismatch, Unavailable
+from nyala.common.expressions.bounds import KeyBounds
+from nyala.common.expressions.predicate import Predicate
 from nyala.common.ids import ColumnId
 from nyala.common.options import Options
-from nyala.common.predicate import Predicate
 from nyala.common.schema import Column, arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane

@@ -10,7 +10,7 @@ import pytest
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.table import Table
 from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema
+from nyala.common.partitioning.partition import PartitionSchema
 from nyala.env.loop_thread import LoopThread
 from tests.unit.client.support.client_bulk import SCHEMA, opened
 

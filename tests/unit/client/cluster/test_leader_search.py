@@ -11,7 +11,7 @@ from nyala.client.cluster.tablet_cache import TabletCache, TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.common.errors import NotLeader, Throttled, TimedOut, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.common.partition import TabletPartition
+from nyala.common.partitioning.partition import TabletPartition
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.wire.proto import flight_pb2

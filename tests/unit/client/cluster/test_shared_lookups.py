@@ -16,7 +16,6 @@ from nyala.client.core import ClientCore
 from nyala.client.feed.change_wait import wait_for_changes
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import NyalaError, TimedOut, Unavailable
-from nyala.env.rpc import Method
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
@@ -141,7 +140,7 @@ async def counted(core: ClientCore) -> AsyncIterator[list[int]]:
     asked: list[int] = []
     look_up = core.masters.look_up
 
-    async def count(method: Method, request: object, **how: Any) -> Any:
+    async def count(method: Any, request: Any, **how: Any) -> Any:
         if method is methods.TABLET_LOCATIONS:
             asked.append(core.env.clock.monotonic_us())
         return await look_up(method, request, **how)

@@ -12,7 +12,7 @@ from nyala.client.read.get_streams import TRY_TIMEOUT_MS
 from nyala.client.read.point_reads import PointGetter
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.common.partition import PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import PartitionSchema, TabletPartition
 from nyala.common.schema import from_arrow
 from nyala.common.values.plain_rows import encode_rows
 from nyala.env.clock import HybridClock

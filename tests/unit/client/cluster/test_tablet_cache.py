@@ -9,7 +9,7 @@ import pytest
 from nyala.client.cluster.tablet_cache import TabletCache
 from nyala.common.addresses import KEPT as ADDRESSES
 from nyala.common.ids import TableId, TabletId
-from nyala.common.partition import PartitionSchema, partitions
+from nyala.common.partitioning.partition import PartitionSchema, partitions
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.client_bulk import SCHEMA, opened

@@ -17,7 +17,7 @@ from nyala.client.write.pending_call import Written
 from nyala.client.write.watch import Watch
 from nyala.common.alteration import RenameColumn, alter
 from nyala.common.errors import InvalidArgument
-from nyala.common.predicate import FALSE
+from nyala.common.expressions.predicate import FALSE
 from nyala.env.tasks import ClosedDuringCall
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.client_bulk import SCHEMA, opened

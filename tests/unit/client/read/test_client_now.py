@@ -15,7 +15,7 @@ from nyala.client.read.token_reader import Reader
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.common.partition import PartitionSchema, TabletPartition, partitions
+from nyala.common.partitioning.partition import PartitionSchema, TabletPartition, partitions
 from nyala.env.clock import SystemClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles

@@ -5,7 +5,7 @@ import pyarrow as pa
 from nyala.client.alter import AlterSteps
 from nyala.client.core import ClientOptions
 from nyala.client.read.get_streams import MAX_KEYS
-from nyala.common.partition_spec import Partition, Range, resolve
+from nyala.common.partitioning.partition_spec import Partition, Range, resolve
 from nyala.common.schema import from_arrow
 from nyala.common.values.far_times import FarTime
 from nyala.wire.proto import nyala_pb2 as pb

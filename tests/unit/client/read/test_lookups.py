@@ -20,8 +20,8 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.ids import TabletId
-from nyala.common.partition import KeyRange, locate
-from nyala.common.partition_spec import Partition, Range
+from nyala.common.partitioning.partition import KeyRange, locate
+from nyala.common.partitioning.partition_spec import Partition, Range
 from nyala.tserver import point_reads
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb

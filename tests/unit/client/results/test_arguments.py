@@ -19,7 +19,7 @@ from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp, to_datetime
 from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema
+from nyala.common.partitioning.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.wire.proto import nyala_pb2 as pb
 

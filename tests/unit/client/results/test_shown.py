@@ -18,7 +18,7 @@ from nyala.common import addresses
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp, stamp_of_text
 from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema
+from nyala.common.partitioning.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 
 NO_CONNECTION: Any = None

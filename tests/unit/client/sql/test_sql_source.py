@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 
 from nyala.client.sql.source import TableDataset
-from nyala.common.predicate import evaluate
+from nyala.common.expressions.predicate import evaluate
 from nyala.common.schema import from_arrow
 
 SCHEMA = from_arrow(pa.schema([pa.field("k", pa.int64(), nullable=False)]), ["k"])

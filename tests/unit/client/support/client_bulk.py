@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.common.ids import TableId, TabletId
-from nyala.common.partition import HashLevel, PartitionSchema, partitions
+from nyala.common.partitioning.partition import HashLevel, PartitionSchema, partitions
 from nyala.common.schema import from_arrow
 
 SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 
 from nyala.common.errors import NotFound
-from nyala.common.predicate import Predicate, evaluate
+from nyala.common.expressions.predicate import Predicate, evaluate
 from nyala.common.schema import Schema, from_arrow
 
 

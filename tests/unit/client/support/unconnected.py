@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.table import Table
 from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema
+from nyala.common.partitioning.partition import PartitionSchema
 from nyala.common.schema import Schema
 
 

@@ -12,7 +12,7 @@ from nyala.client.write import batcher
 from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.common.errors import RangesChanged, Throttled, Unavailable
 from nyala.common.ids import TabletId
-from nyala.common.partition import KeyRange, PartitionSchema, locate
+from nyala.common.partitioning.partition import KeyRange, PartitionSchema, locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import system_env
 from nyala.wire.channels import GrpcRpc

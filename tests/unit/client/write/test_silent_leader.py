@@ -13,7 +13,7 @@ from nyala.client.deadline import Attempts
 from nyala.client.write.delivery import Delivery
 from nyala.common.errors import NyalaError, OutcomeUnknown, Rejected, Unavailable
 from nyala.common.ids import ServerUuid, TableId, TabletId
-from nyala.common.partition import PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import PartitionSchema, TabletPartition
 from nyala.common.schema import from_arrow
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env

@@ -18,7 +18,7 @@ from nyala.common.errors import (
     TooLarge,
     Unavailable,
 )
-from nyala.common.partition import PartitionSchema
+from nyala.common.partitioning.partition import PartitionSchema
 from tests.unit.client.support.client_bulk import opened
 from tests.unit.client.support.uploads import ROWS, TIMEOUT_MS, Tablets, all_of, scenario, some
 

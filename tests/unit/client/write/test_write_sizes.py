@@ -20,7 +20,7 @@ from nyala.client.write.sequencer import Sequencer
 from nyala.client.write.upload import MAX_WINDOWS
 from nyala.common.errors import TooLarge
 from nyala.common.ids import TableId
-from nyala.common.partition import HashLevel, PartitionSchema
+from nyala.common.partitioning.partition import HashLevel, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.wire import flight
 from nyala.wire.proto import nyala_pb2 as pb

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from nyala.common import schema as schemas
-from nyala.common.bounds import bounds, key_bounds
 from nyala.common.errors import InvalidArgument
-from nyala.common.predicate import UNKNOWN, Like, Not, columns_of, evaluate, negate
-from nyala.common.where import parse
+from nyala.common.expressions.bounds import bounds, key_bounds
+from nyala.common.expressions.predicate import UNKNOWN, Like, Not, columns_of, evaluate, negate
+from nyala.common.expressions.where import parse
 
 TOP, LOW = 2**63 - 1, -(2**63)
 T, F, N = True, False, None

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from nyala.common import schema as schemas
-from nyala.common.bounds import key_bounds
-from nyala.common.predicate import In, evaluate
-from nyala.common.where import parse
+from nyala.common.expressions.bounds import key_bounds
+from nyala.common.expressions.predicate import In, evaluate
+from nyala.common.expressions.where import parse
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
 from tests.selected import first
 from tests.unit.common.support import calls

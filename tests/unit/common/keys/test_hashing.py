@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nyala.common import hashing, keys
+from nyala.common.keys import encoding as keys
+from nyala.common.keys import hashing
 from tests.unit.common.support import key_reference
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden" / "hashes.json").read_text())
@@ -78,9 +79,10 @@ def test_offsets_outside_the_data_are_refused():
 def test_numba_is_loaded_on_first_use_only():
     script = (
         "import sys\n"
-        "import nyala.common.keys, nyala.common.partition, nyala.common.where, nyala.common.batches\n"
+        "import nyala.common.keys.encoding, nyala.common.partitioning.partition\n"
+        "import nyala.common.expressions.where, nyala.common.batches\n"
         "early = [m for m in ('numba', 'pandas', 'polars', 'duckdb') if m in sys.modules]\n"
-        "nyala.common.hashing.kernels()\n"
+        "nyala.common.keys.hashing.kernels()\n"
         "assert not early, early\n"
         "assert 'numba' in sys.modules\n"
     )

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nyala.common import keys
 from nyala.common.errors import Corrupt
+from nyala.common.keys import encoding as keys
 from nyala.common.types import arrow_type
 from tests.unit.common.support import calls, key_reference
 

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nyala.common import partition as parts
 from nyala.common import schema as schemas
+from nyala.common.expressions.predicate import Compare, CompareOp, In, all_of, evaluate
+from nyala.common.expressions.where import parse
 from nyala.common.ids import ColumnId as Id
-from nyala.common.partition_spec import Hash, Partition, Range, resolve
-from nyala.common.predicate import Compare, CompareOp, In, all_of, evaluate
-from nyala.common.where import parse
+from nyala.common.partitioning import partition as parts
+from nyala.common.partitioning.partition_spec import Hash, Partition, Range, resolve
 from tests.unit.common.support import calls, key_reference
 
 SCHEMA = schemas.from_arrow(

@@ -8,8 +8,8 @@ import pytest
 
 from nyala.common import schema as schemas
 from nyala.common.errors import InvalidArgument
-from nyala.common.partition import KeyRange, PartitionSchema, describe, partitions
-from nyala.common.partition_spec import LEVEL_SEED, Hash, Partition, Range, resolve
+from nyala.common.partitioning.partition import KeyRange, PartitionSchema, describe, partitions
+from nyala.common.partitioning.partition_spec import LEVEL_SEED, Hash, Partition, Range, resolve
 
 SCHEMA = schemas.from_arrow(
     pa.schema([("host", pa.string()), ("n", pa.int16()), ("day", pa.date32()), ("v", pa.int64())]),

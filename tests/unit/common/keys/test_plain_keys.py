@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ColumnId
-from nyala.common.keys import encode_keys
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, locate
-from nyala.common.plain_keys import PlainKeys
+from nyala.common.keys.encoding import encode_keys
+from nyala.common.partitioning.partition import HashLevel, KeyRange, PartitionSchema, locate
+from nyala.common.partitioning.plain_keys import PlainKeys
 from nyala.common.schema import Column, Schema
 from nyala.common.values.plain_rows import RowReader, encode_rows, plain_value
 

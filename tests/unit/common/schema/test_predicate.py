@@ -6,9 +6,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.common import schema as schemas
-from nyala.common.bounds import Bounds, KeyBounds, bounds, key_bounds, prefix_end
-from nyala.common.ids import ColumnId as Id
-from nyala.common.predicate import (
+from nyala.common.expressions.bounds import Bounds, KeyBounds, bounds, key_bounds, prefix_end
+from nyala.common.expressions.predicate import (
     FALSE,
     TRUE,
     And,
@@ -25,7 +24,8 @@ from nyala.common.predicate import (
     evaluate,
     negate,
 )
-from nyala.common.where import parse
+from nyala.common.expressions.where import parse
+from nyala.common.ids import ColumnId as Id
 from tests.unit.common.support import calls
 
 SCHEMA = schemas.from_arrow(

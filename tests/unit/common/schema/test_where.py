@@ -9,9 +9,19 @@ import pytest
 from nyala.common import schema as schemas
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.expressions.parser import MAX_DEPTH
-from nyala.common.predicate import TRUE, And, Compare, CompareOp, In, IsNull, Not, Or, Prefix
-from nyala.common.where import MAX_CONDITIONS, MAX_LIST, MAX_VALUES, parse
-from nyala.common.where_tokens import MAX_TEXT_BYTES
+from nyala.common.expressions.predicate import (
+    TRUE,
+    And,
+    Compare,
+    CompareOp,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Prefix,
+)
+from nyala.common.expressions.where import MAX_CONDITIONS, MAX_LIST, MAX_VALUES, parse
+from nyala.common.expressions.where_tokens import MAX_TEXT_BYTES
 
 SCHEMA = schemas.from_arrow(
     pa.schema(

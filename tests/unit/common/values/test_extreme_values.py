@@ -27,8 +27,8 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema, describe, partitions
-from nyala.common.partition_spec import Partition, Range, resolve
+from nyala.common.partitioning.partition import PartitionSchema, describe, partitions
+from nyala.common.partitioning.partition_spec import Partition, Range, resolve
 from nyala.common.schema import Schema, from_arrow
 from nyala.common.values.far_times import FarTime
 from nyala.common.values.plain_rows import RowReader, encode_rows, plain_value

@@ -13,9 +13,9 @@ import pytest
 from nyala.client.alter import AlterSteps
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, SchemaMismatch
-from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition, describe
-from nyala.common.partition_spec import Partition as Spec
-from nyala.common.partition_spec import Range, resolve
+from nyala.common.partitioning.partition import KeyRange, PartitionSchema, TabletPartition, describe
+from nyala.common.partitioning.partition_spec import Partition as Spec
+from nyala.common.partitioning.partition_spec import Range, resolve
 from nyala.common.schema import from_arrow
 from nyala.common.values.far_times import FarTime
 from nyala.common.values.plain_rows import RowReader, encode_rows, plain_value

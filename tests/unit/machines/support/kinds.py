@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from nyala.common.ids import CommittedOperation, OpId
-from nyala.common.partition import PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import PartitionSchema, TabletPartition
 from nyala.env.files import SystemFiles
 from nyala.journal import steps
 from nyala.machines import registry

@@ -14,7 +14,7 @@ from nyala.common.errors import (
     Throttled,
     Unavailable,
 )
-from nyala.common.keys import encode_key
+from nyala.common.keys.encoding import encode_key
 from nyala.master.catalog.locks import Locks
 from nyala.master.ddl import alter_table, create_table, drop_table, recall_table
 from nyala.master.ddl.operation import LeaderMemory, run

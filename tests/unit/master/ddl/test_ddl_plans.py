@@ -8,12 +8,8 @@ import pytest
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
-from nyala.common.partition import partitions
-from nyala.master.catalog.actions import (
-    AlterTabletAction,
-    CreateTabletAction,
-    DeleteTabletAction,
-)
+from nyala.common.partitioning.partition import partitions
+from nyala.master.catalog.actions import AlterTabletAction, CreateTabletAction, DeleteTabletAction
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.ddl.alter_table import MAX_OPERATIONS
 from nyala.master.ddl.creation_timeouts import MAX_DOUBLINGS, Creations

@@ -12,7 +12,7 @@ import pytest
 from nyala.common.errors import Corrupt, InvalidArgument, TooLarge
 from nyala.common.ids import CommittedOperation, OpId, TableId, TabletId
 from nyala.common.options import MIB, Options
-from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import (
     MAX_COLUMNS,
     MAX_COMMENT_BYTES,

@@ -7,7 +7,7 @@ import pytest
 
 from nyala.common.errors import AlreadyPresent, BadVersion, InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.common.partition import TabletPartition
+from nyala.common.partitioning.partition import TabletPartition
 from nyala.master.catalog import queries
 from nyala.master.catalog.actions import AlterTabletAction, CreateTabletAction
 from nyala.master.catalog.records.parsing import parse

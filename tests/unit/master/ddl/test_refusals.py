@@ -19,11 +19,12 @@ import nyala
 from nyala.client import checks
 from nyala.client.alter import AlterSteps
 from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.common import alteration, frames, partition_spec, types
+from nyala.common import alteration, frames, types
 from nyala.common import schema as schemas
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, NyalaError
 from nyala.common.ids import ColumnId, TableId
-from nyala.common.partition import PartitionSchema
+from nyala.common.partitioning import partition_spec
+from nyala.common.partitioning.partition import PartitionSchema
 from nyala.common.schema import Column, Schema, from_arrow
 from nyala.common.types import arrow_type
 from nyala.common.values import python_values

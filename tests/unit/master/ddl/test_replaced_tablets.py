@@ -5,7 +5,7 @@ import pytest
 
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import InvalidArgument, NotFound, TooLarge
-from nyala.common.partition_spec import Hash, Partition
+from nyala.common.partitioning.partition_spec import Hash, Partition
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import OPTIONS, SCHEMA

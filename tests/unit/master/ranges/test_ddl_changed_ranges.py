@@ -7,7 +7,7 @@ import pytest
 
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import HistoryGone, NotFound, RangesChanged
-from nyala.common.where import parse
+from nyala.common.expressions.where import parse
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import OPTIONS, SCHEMA

@@ -5,9 +5,9 @@ import pytest
 
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
-from nyala.common.partition_spec import Hash, Partition, Range
+from nyala.common.expressions.where import parse
+from nyala.common.partitioning.partition_spec import Hash, Partition, Range
 from nyala.common.schema import from_arrow
-from nyala.common.where import parse
 from tests.unit.master.support.ddl_cluster import batch_of, with_cluster
 
 

@@ -8,7 +8,12 @@ import pyarrow as pa
 from nyala.common.alteration import RenameColumn, alter
 from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import NO_OP, OpId, ServerUuid
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import (
+    HashLevel,
+    KeyRange,
+    PartitionSchema,
+    TabletPartition,
+)
 from nyala.common.schema import from_arrow
 from nyala.master.rebuild.evidence import RebuildChoices, ServerAnswer
 from nyala.master.rebuild.plan import RebuildPlan, plan

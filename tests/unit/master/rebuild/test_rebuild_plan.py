@@ -6,7 +6,7 @@ import pytest
 
 from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import OpId
-from nyala.common.partition import EVERYTHING
+from nyala.common.partitioning.partition import EVERYTHING
 from nyala.common.schema import Schema
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records.tables import TableState, TabletState

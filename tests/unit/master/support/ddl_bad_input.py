@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from nyala.common.partition import KeyRange
+from nyala.common.partitioning.partition import KeyRange
 from nyala.master.ddl import create_table
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb

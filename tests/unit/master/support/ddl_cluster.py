@@ -5,7 +5,7 @@ import pyarrow as pa
 from nyala.client.alter import AlterSteps
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.ids import SYS_CATALOG
-from nyala.common.partition_spec import Hash, Partition, Range
+from nyala.common.partitioning.partition_spec import Hash, Partition, Range
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SCHEMA, SimCluster
 from tests.sim.systems.table_client import rows_of

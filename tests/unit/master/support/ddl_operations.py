@@ -10,8 +10,8 @@ import pyarrow as pa
 from nyala.client.alter import AlterSteps
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common.ids import ServerUuid, TableId
-from nyala.common.keys import encode_key
-from nyala.common.partition import KeyRange, PartitionSchema
+from nyala.common.keys.encoding import encode_key
+from nyala.common.partitioning.partition import KeyRange, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan

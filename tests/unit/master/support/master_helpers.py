@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from nyala.common.partition import HashLevel, PartitionSchema
+from nyala.common.partitioning.partition import HashLevel, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb

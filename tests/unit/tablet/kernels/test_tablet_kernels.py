@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from nyala.common.ids import ColumnId
-from nyala.common.keys import from_bytes
+from nyala.common.keys.encoding import from_bytes
 from nyala.common.schema import Column
 from nyala.tablet.files.column_stats import RunningStats
 from nyala.tablet.files.key_order import order_of, take_many

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nyala.common.keys import encode_keys
+from nyala.common.keys.encoding import encode_keys
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.kernels import live_versions
 from nyala.tablet.maintain.compaction import (

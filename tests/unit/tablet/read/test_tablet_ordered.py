@@ -5,10 +5,10 @@ import random
 import pyarrow as pa
 import pytest
 
-from nyala.common.bounds import KeyBounds
-from nyala.common.keys import encode_key
-from nyala.common.predicate import Compare
-from nyala.common.predicate import CompareOp as Sign
+from nyala.common.expressions.bounds import KeyBounds
+from nyala.common.expressions.predicate import Compare
+from nyala.common.expressions.predicate import CompareOp as Sign
+from nyala.common.keys.encoding import encode_key
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.read import ordered
 from nyala.tablet.rows.gathering import gather_batches

@@ -7,7 +7,7 @@ import pytest
 
 from nyala.common.alteration import AddColumn, DropColumn, alter
 from nyala.common.errors import Corrupt, HistoryGone, InvalidArgument
-from nyala.common.predicate import Compare, CompareOp
+from nyala.common.expressions.predicate import Compare, CompareOp
 from nyala.storage.sections import Sections
 from nyala.tablet.files import dropped_columns, manifest
 from nyala.tablet.files.file_kind import FileKind

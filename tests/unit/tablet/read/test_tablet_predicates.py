@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nyala.common.where import parse
+from nyala.common.expressions.where import parse
 from nyala.tablet.files import columns
 from nyala.tablet.files.replicated_ops import RowOp
 from tests.unit.tablet.support.tablet_support import INT_KEY, Driver

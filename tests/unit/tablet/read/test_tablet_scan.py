@@ -3,11 +3,11 @@
 import pyarrow as pa
 import pytest
 
-from nyala.common.bounds import KeyBounds
 from nyala.common.errors import InvalidArgument
-from nyala.common.keys import encode_key
-from nyala.common.predicate import And, Compare, Const, IsNull, Not, Prefix, evaluate
-from nyala.common.predicate import CompareOp as Sign
+from nyala.common.expressions.bounds import KeyBounds
+from nyala.common.expressions.predicate import And, Compare, Const, IsNull, Not, Prefix, evaluate
+from nyala.common.expressions.predicate import CompareOp as Sign
+from nyala.common.keys.encoding import encode_key
 from nyala.common.schema import from_arrow
 from nyala.tablet.files.columns import ColumnReader
 from nyala.tablet.files.replicated_ops import RowOp

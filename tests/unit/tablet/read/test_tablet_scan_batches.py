@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from nyala.common.predicate import And
-from nyala.common.predicate import CompareOp as Sign
+from nyala.common.expressions.predicate import And
+from nyala.common.expressions.predicate import CompareOp as Sign
 from nyala.tablet.files import columns as blocks
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.columns import BLOCK_BYTES, BLOCK_ROWS, block_ends

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.errors import InvalidArgument
-from nyala.common.predicate import Compare, IsNull
-from nyala.common.predicate import CompareOp as Sign
+from nyala.common.expressions.predicate import Compare, IsNull
+from nyala.common.expressions.predicate import CompareOp as Sign
 from nyala.common.schema import Schema, from_arrow
 from nyala.common.types import MAX_CELL_BYTES
 from nyala.tablet.files import replicated_ops

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, SetDefault, Step, alter
+from nyala.common.expressions.predicate import Compare, CompareOp
 from nyala.common.ids import ColumnId
-from nyala.common.predicate import Compare, CompareOp
 from nyala.common.schema import Schema
 from nyala.tablet.files.replicated_ops import RowOp
 from tests.unit.tablet.support.tablet_support import Driver, payload

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.predicate import Compare
+from nyala.common.expressions.predicate import Compare
 from tests.unit.tablet.support.tablet_support import INT_KEY
 
 Row = dict[str, Any]

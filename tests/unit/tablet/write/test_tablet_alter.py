@@ -6,15 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.common.alteration import (
-    AddColumn,
-    DropColumn,
-    RenameColumn,
-    SetDefault,
-)
+from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, SetDefault
 from nyala.common.errors import InvalidArgument
-from nyala.common.predicate import And, Compare, IsNull, Not, Predicate
-from nyala.common.predicate import CompareOp as Sign
+from nyala.common.expressions.predicate import And, Compare, IsNull, Not, Predicate
+from nyala.common.expressions.predicate import CompareOp as Sign
 from nyala.tablet.files.columns import ColumnReader
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet

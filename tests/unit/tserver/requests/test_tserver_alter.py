@@ -10,10 +10,10 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.client.write.put_streams import PutStreams
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, alter
 from nyala.common.errors import InvalidArgument, NotLeader, SchemaMismatch, Unavailable
+from nyala.common.expressions.predicate import Compare
+from nyala.common.expressions.predicate import CompareOp as Sign
+from nyala.common.expressions.where import parse
 from nyala.common.hybrid_time import from_micros
-from nyala.common.predicate import Compare
-from nyala.common.predicate import CompareOp as Sign
-from nyala.common.where import parse
 from nyala.wire import convert, flight
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster

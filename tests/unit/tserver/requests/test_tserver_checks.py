@@ -8,8 +8,8 @@ import pytest
 
 from nyala.admin.fencing import Fence
 from nyala.common.errors import CasFailed, InvalidArgument, SchemaMismatch, Unavailable
-from nyala.common.partition import partitions
-from nyala.common.partition_spec import Hash, Partition, Range, resolve
+from nyala.common.partitioning.partition import partitions
+from nyala.common.partitioning.partition_spec import Hash, Partition, Range, resolve
 from nyala.common.schema import from_arrow
 from nyala.tablet.files import replicated_ops
 from nyala.tserver.write_path import batch_schema, check_header, decode_and_check

@@ -15,9 +15,9 @@ from nyala.client.read.token_reader import Reader
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import TableId
-from nyala.common.keys import encode_key
+from nyala.common.keys.encoding import encode_key
 from nyala.common.options import Options
-from nyala.common.partition import PartitionSchema, TabletPartition
+from nyala.common.partitioning.partition import PartitionSchema, TabletPartition
 from nyala.env.clock import HybridClock, SystemClock
 from nyala.replica.memory import MemoryTracker
 from nyala.tablet.files.replicated_ops import RowOp
@@ -190,7 +190,7 @@ async def test_read_of_damaged_data_returns_retry_at_another_replica(servers, ki
 
 
 def some_row():
-    from nyala.common.where import parse
+    from nyala.common.expressions.where import parse
 
     return parse("k = 7", INT_KEY)
 

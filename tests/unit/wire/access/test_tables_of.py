@@ -8,7 +8,7 @@ import pytest
 
 from nyala.common import schema as schemas
 from nyala.common.errors import Forbidden, InvalidArgument
-from nyala.common.where import parse
+from nyala.common.expressions.where import parse
 from nyala.security import policy
 from nyala.security.identity import PeerIdentity
 from nyala.security.principal import AccessRole, Principal

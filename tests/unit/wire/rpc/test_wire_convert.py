@@ -9,11 +9,11 @@ import pytest
 from nyala.common import schema as schemas
 from nyala.common.alteration import AddColumn, DropColumn, SetComment, SetDefault, Step, alter
 from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
+from nyala.common.expressions.predicate import FALSE, TRUE, Not, all_of
+from nyala.common.expressions.where import parse
 from nyala.common.ids import OpId, ServerUuid
-from nyala.common.partition import partitions
-from nyala.common.partition_spec import Hash, Partition, Range, resolve
-from nyala.common.predicate import FALSE, TRUE, Not, all_of
-from nyala.common.where import parse
+from nyala.common.partitioning.partition import partitions
+from nyala.common.partitioning.partition_spec import Hash, Partition, Range, resolve
 from nyala.raft.membership import Configuration, Member
 from nyala.wire import convert, values
 from nyala.wire.proto import nyala_pb2 as pb

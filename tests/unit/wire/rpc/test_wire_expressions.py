@@ -11,8 +11,8 @@ from nyala.common import schema as schemas
 from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
 from nyala.common.expressions.evaluation import evaluate_value
 from nyala.common.expressions.parser import parse_value
-from nyala.common.predicate import UNKNOWN, evaluate
-from nyala.common.where import parse
+from nyala.common.expressions.predicate import UNKNOWN, evaluate
+from nyala.common.expressions.where import parse
 from nyala.wire.convert import POOLED_NODES, predicate_from_proto, predicate_to_proto
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import (

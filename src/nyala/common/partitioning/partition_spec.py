@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
-from nyala.common.keys import encode_key
-from nyala.common.partition import HashLevel, KeyRange, PartitionSchema
+from nyala.common.keys.encoding import encode_key
+from nyala.common.partitioning.partition import HashLevel, KeyRange, PartitionSchema
 from nyala.common.schema import Column, Schema
 from nyala.common.values.python_values import scalar_of, shown
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.common.errors import Corrupt
-from nyala.common.hashing import kernels
-from nyala.common.key_bytes import (
+from nyala.common.keys.hashing import kernels
+from nyala.common.keys.key_bytes import (
     Bytes,
     Int64s,
     KeyBytes,

@@ -3,7 +3,7 @@
 A partition schema is any number of hash levels on disjoint key columns times at most one range level;
 each combination of a range and a bucket per level is one tablet. Bucket = (h * buckets) >> 64 with
 nyala hash v1 over the encoded columns of the level. Ranges are ascending, do not overlap and may leave gaps.
-The public API is in `common/partition_spec.py`.
+The public API is in `common/partitioning/partition_spec.py`.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nyala.common.bounds import bounds, key_bounds
-from nyala.common.hashing import buckets_of, hash_bytes, kernels
+from nyala.common.expressions.bounds import bounds, key_bounds
+from nyala.common.expressions.predicate import Predicate
 from nyala.common.ids import ColumnId
-from nyala.common.keys import KeyBytes, decode_keys, encode_keys, from_bytes
-from nyala.common.predicate import Predicate
+from nyala.common.keys.encoding import KeyBytes, decode_keys, encode_keys, from_bytes
+from nyala.common.keys.hashing import buckets_of, hash_bytes, kernels
 from nyala.common.schema import Schema
 from nyala.common.values.python_values import python_of
 

@@ -1,6 +1,6 @@
 """Encoded keys as arrays: many keys in one buffer, of fixed or variable width.
 
-This module only selects, concatenates and counts keys; `keys.py` has the encoding.
+This module only selects, concatenates and counts keys; `encoding.py` has the encoding.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nyala.common.hashing import kernels
+from nyala.common.keys.hashing import kernels
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -14,9 +14,9 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from nyala.common.predicate import Compare, CompareOp, In, Predicate
+from nyala.common.expressions.predicate import Compare, CompareOp, In, Predicate
+from nyala.common.expressions.where_tokens import TokenKind, problem
 from nyala.common.schema import Column
-from nyala.common.where_tokens import TokenKind, problem
 
 MAX_EXPONENT = 400
 MAX_DECIMAL_DIGITS = 38

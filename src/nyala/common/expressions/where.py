@@ -21,8 +21,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.expressions.comparison import check_comparable
 from nyala.common.expressions.parser import Operand, ValueParser, as_expression
 from nyala.common.expressions.patterns import check_pattern, literal_prefix, with_backslash
-from nyala.common.expressions.tree import ColumnRef, Expression
-from nyala.common.predicate import (
+from nyala.common.expressions.predicate import (
     FALSE,
     TRUE,
     UNKNOWN,
@@ -40,9 +39,10 @@ from nyala.common.predicate import (
     any_of,
     negate,
 )
+from nyala.common.expressions.tree import ColumnRef, Expression
+from nyala.common.expressions.where_literals import Literal, compare, in_list
+from nyala.common.expressions.where_tokens import Cursor, TokenKind, problem, tokenize
 from nyala.common.schema import Column, Schema
-from nyala.common.where_literals import Literal, compare, in_list
-from nyala.common.where_tokens import Cursor, TokenKind, problem, tokenize
 
 MAX_LIST = 100_000
 MAX_VALUES = 1_000

@@ -1,8 +1,7 @@
 """Predicates: trees over column ids that scans push down, evaluated in three-valued logic.
 
 As in SQL, a comparison with null is unknown, and a filter keeps the rows for which the predicate is true. NaN
-equals nothing and is not ordered, as in IEEE 754. `common/where.py` parses text; `common/bounds.py` derives
-bounds.
+equals nothing and is not ordered, as in IEEE 754. `where.py` parses text; `bounds.py` derives bounds.
 """
 
 from collections.abc import Callable, Iterable

@@ -11,10 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.common.expressions.patterns import literal_prefix
-from nyala.common.expressions.tree import ColumnRef
-from nyala.common.ids import ColumnId
-from nyala.common.keys import encode_prefix, successor
-from nyala.common.predicate import (
+from nyala.common.expressions.predicate import (
     And,
     Compare,
     CompareOp,
@@ -31,6 +28,9 @@ from nyala.common.predicate import (
     columns_of_leaf,
     negate,
 )
+from nyala.common.expressions.tree import ColumnRef
+from nyala.common.ids import ColumnId
+from nyala.common.keys.encoding import encode_prefix, successor
 from nyala.common.schema import Column
 
 

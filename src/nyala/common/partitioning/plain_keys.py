@@ -1,7 +1,7 @@
 """Encoding and location of single keys of plain Python values, without arrays.
 
-For one row this costs a tenth of the general implementation (`keys.py`, `partition.py`). It gives the same
-bytes and numbers, or None: unusual values, and their error messages, are left to the general implementation.
+For one row this costs a tenth of the general implementation (`keys/encoding.py`, `partition.py`). It gives
+the same bytes and numbers, or None: unusual values, and their error messages, are left to that one.
 """
 
 from bisect import bisect_right
@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.hashing import hash_one
 from nyala.common.ids import ColumnId
-from nyala.common.partition import PartitionSchema
+from nyala.common.keys.hashing import hash_one
+from nyala.common.partitioning.partition import PartitionSchema
 from nyala.common.schema import Column, Schema
 
 _Encode = Callable[[Any], bytes | None]

@@ -1,0 +1,1 @@
+"""Partitions of tables: their definition, the tablet of a row, the tablets that a predicate can match."""
