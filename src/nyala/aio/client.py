@@ -18,7 +18,8 @@ from nyala.client.calls.opening import OpenClient
 from nyala.client.checks import OtherNames, check_age, check_reserve, check_text
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
-from nyala.client.sql.query import ClusterTables, Parameters, run_sql
+from nyala.client.sql.parameters import Parameters
+from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.transactions.coordination import find_key
 from nyala.client.transactions.keys import CommittedKey, TransactionOptions, options_of
 from nyala.common.partition_spec import Partition

@@ -18,7 +18,8 @@ from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
 from nyala.client.journal.core import DEFAULT_JOURNAL_BYTES, JournalCore, check_journal
 from nyala.client.journal.journal import Journal
-from nyala.client.sql.query import ClusterTables, Parameters, run_sql
+from nyala.client.sql.parameters import Parameters
+from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
 from nyala.client.transactions.coordination import find_key
 from nyala.client.transactions.keys import (

@@ -1,5 +1,7 @@
 """Every form of write through the public client: its effect, and its errors of failed rows."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -68,13 +70,13 @@ def test_every_write_form_reports_row_errors(client):
         assert dict(zip(stored["k"], stored["v"], strict=True)) == after, form
 
 
-NOTHING = {
+NOTHING: dict[str, Any] = {
     "list": [],
     "frame": pd.DataFrame(),
     "frame with columns": pd.DataFrame({"k": [], "v": []}),
     "Arrow table": pa.table({}),
     "Arrow table with columns": SCHEMA.empty_table(),
-    "generator": (row(k) for k in ()),
+    "generator": iter([]),
     "iterable of frames": [pd.DataFrame(), pa.table({})],
 }
 

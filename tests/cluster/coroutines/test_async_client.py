@@ -53,7 +53,8 @@ def test_streams_of_rows_are_written_and_read_at_an_earlier_time(cluster):
             pa.table({"k": range(5_000, 12_000)}, schema=SCHEMA.empty_table().select(["k"]).schema)
         )
         assert await table.scan(at=at).count() == 3_000
-        for nothing in ([], pd.DataFrame(), pa.table({}), (row for row in ())):
+        empty: list[Any] = [[], pd.DataFrame(), pa.table({}), iter(())]
+        for nothing in empty:
             done = [
                 await table.upsert(nothing),
                 await table.delete(nothing),
