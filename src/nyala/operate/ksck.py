@@ -159,7 +159,7 @@ async def check_masters(
         else:
             state, leaders = _state_of(answer), leaders + answer.leader
             if answer.error:
-                health.problems.append(f"master {master.address} is FAILED {answer.error}")
+                health.problems.append(f"master {master.address} is FAILED: {answer.error}")
         running = "" if isinstance(answer, NyalaError) else answer.server.version
         health.masters.append((master.uuid, master.address, running, state))
     listings = await asyncio.gather(
@@ -334,9 +334,8 @@ def tablet_problems(
         elif status is None:
             found.append(f"{replica.address} has no replica of it")
         elif status.report.state != "RUNNING":
-            found.append(
-                f"the replica on {replica.address} is {status.report.state} {status.report.error}".rstrip()
-            )
+            why = f": {status.report.error}" if status.report.error else ""
+            found.append(f"the replica on {replica.address} is {status.report.state}{why}")
         else:
             if status.report.role == "LEADER":
                 leaders.append(f"{replica.address} in term {status.report.consensus.term}")
