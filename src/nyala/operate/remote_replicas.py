@@ -34,7 +34,8 @@ class RemoteReplica:
         """Problem of the replica; empty: none."""
         if self.state in ("RUNNING", "TOMBSTONED"):
             return ""
-        return f"the replica of {self.tablet} is {self.state} {self.error}".rstrip()
+        why = f": {self.error}" if self.error else ""
+        return f"the replica of {self.tablet} is {self.state}{why}"
 
 
 COLUMNS = tuple(f.name for f in fields(RemoteReplica))

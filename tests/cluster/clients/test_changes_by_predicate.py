@@ -295,7 +295,7 @@ def test_the_commands_ask_with_the_count_first(client, cluster):
         cluster, "update_rows", "asked", "--where", "k in (20, 21)", "--set", "must=n", "--yes"
     )
     assert done.exit_code == 1
-    assert "updated 1 rows" in done.output
+    assert "updated 1 row of" in done.output
     assert "null_value" in done.output
 
 

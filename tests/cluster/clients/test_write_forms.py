@@ -76,7 +76,7 @@ NOTHING: dict[str, Any] = {
     "frame with columns": pd.DataFrame({"k": [], "v": []}),
     "Arrow table": pa.table({}),
     "Arrow table with columns": SCHEMA.empty_table(),
-    "generator": iter(()),
+    "generator": iter([]),
     "iterable of frames": [pd.DataFrame(), pa.table({})],
 }
 

@@ -173,6 +173,7 @@ def tservers_page(servers: TServers, now_us: int) -> Listing:
     rows = []
     for server in servers.all():
         shown = _tserver(server.uuid, servers, now_us)
+        shown["alive"] = "yes" if shown["alive"] else "no"
         rows.append(tuple(str(shown[key]) for key in TSERVER_COLUMNS))
     return Listing("tablet servers", TSERVER_COLUMNS, rows)
 

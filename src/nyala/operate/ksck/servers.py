@@ -42,7 +42,7 @@ async def check_masters(
         else:
             state, leaders = _state_of(answer), leaders + answer.leader
             if answer.error:
-                health.problems.append(f"master {master.address} is FAILED {answer.error}")
+                health.problems.append(f"master {master.address} is FAILED: {answer.error}")
         running = "" if isinstance(answer, NyalaError) else answer.server.version
         health.masters.append((master.uuid, master.address, running, state))
     listings = await asyncio.gather(

@@ -63,9 +63,9 @@ def tablet_problems(
         elif status is None:
             found.append(f"{replica.address} has no replica of it")
         elif status.report.state != "RUNNING":
-            found.append(
-                f"the replica on {replica.address} is {status.report.state} {status.report.error}".rstrip()
-            )
+            state = f"{status.report.state}{':' * (status.report.state == 'FAILED')}"
+            why = f"{state} {status.report.error}".rstrip(": ")  # a copy has its progress there
+            found.append(f"the replica on {replica.address} is {why}")
         else:
             if status.report.role == "LEADER":
                 leaders.append(f"{replica.address} in term {status.report.consensus.term}")

@@ -62,7 +62,7 @@ def test_healthy_tablet_has_no_problems(kind):
     [
         ({"b__state": "CONFIGURING"}, "b:1 is CONFIGURING"),
         ({"c__state": "BOOTSTRAPPING", "c__role": "NON_PARTICIPANT"}, "c:1 is BOOTSTRAPPING"),
-        ({"c__state": "FAILED", "c__error": "bad disk"}, "c:1 is FAILED bad disk"),
+        ({"c__state": "FAILED", "c__error": "bad disk"}, "c:1 is FAILED: bad disk"),
         ({"a__role": "FOLLOWER"}, "0 replicas lead"),
         ({"b__role": "LEADER"}, "2 replicas lead"),
         ({"a__commit_index": BEHIND + 90, "a__last_index": BEHIND + 90}, "10000 entries behind"),
@@ -127,7 +127,7 @@ def test_master_with_failed_catalog_is_shown_as_failed():
     assert [state for *_, state in health.masters] == ["LEADER", "FAILED", "FOLLOWER"]
     assert {version for _, _, version, _ in health.masters} == {"0.2.0"}
     assert health.problems == [
-        "master b:1 is FAILED [Errno 5] Input/output error",
+        "master b:1 is FAILED: [Errno 5] Input/output error",
         "master c:1: this machine's wall clock is 3.0 years behind",
     ]
 

@@ -129,4 +129,4 @@ def test_stopped_replica_is_a_problem_and_tombstone_is_not():
         for state in ("RUNNING", "TOMBSTONED", "FAILED", "BOOTSTRAPPING")
     }
     assert [s for s, problem in made.items() if problem] == ["FAILED", "BOOTSTRAPPING"]
-    assert made["FAILED"] == "the replica of t1 is FAILED broken"
+    assert made["FAILED"] == "the replica of t1 is FAILED: broken"

@@ -42,10 +42,10 @@ def test_existing_table_is_returned_when_its_tablets_run():
             await made.create(ddl.core)
             return bool((await describe(ddl.core.masters, "t", TIMEOUT_MS)).ready)
 
-        async def both() -> list[bool]:
-            return list(await asyncio.gather(ready(), ready()))
+        async def both() -> tuple[bool, bool]:
+            return await asyncio.gather(ready(), ready())
 
-        assert await ddl.ask(both) == [True, True]
+        assert all(await ddl.ask(both))
 
     with_cluster(work)
 

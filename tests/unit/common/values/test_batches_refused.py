@@ -179,8 +179,12 @@ def test_malformed_arrow_data_is_refused_before_it_is_used(what):
 
 
 def test_missing_and_duplicate_columns_are_refused():
-    frames: list[Any] = [TABLE.to_batches()[0].select([]), [{}], pd.DataFrame(index=[1, 2])]
-    for nothing in frames:
+    nothing: object
+    for nothing in (
+        TABLE.to_batches()[0].select([]),
+        [dict[str, int]()],
+        pd.DataFrame(index=[1, 2]),
+    ):
         with pytest.raises(SchemaMismatch, match="has no key column 'k'"):
             to_batches(nothing, SCHEMA)
     twice = pa.RecordBatch.from_arrays(

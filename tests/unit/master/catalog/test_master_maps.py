@@ -147,7 +147,9 @@ def test_every_master_shows_which_tablet_servers_reach_it():
             assert found == {"a": True, "b": True, "c": name != partitioned}
             page = masters.master(name).pages()["/tservers"]()
             shown = [dict(zip(page.headings, row, strict=True)) for row in page.rows]
-            assert [row["alive"] for row in shown] == [str(alive) for alive in found.values()]
+            assert [row["alive"] for row in shown] == [
+                "yes" if alive else "no" for alive in found.values()
+            ]
             releases = [s.version for s in answer.servers if s.role == "tserver"]
             assert [row["release"] for row in shown] == releases
 

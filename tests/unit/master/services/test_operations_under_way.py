@@ -71,7 +71,7 @@ def test_deletion_that_waits_for_a_stopped_server_has_one_id_under_each_leader()
             assert not answer.operations
             (listed,) = answer.long_operations
             assert (listed.id, listed.subject) == (f"delete-{table}", "t")
-            assert "1 replicas of 1 tablets" in listed.step
+            assert "1 replica of 1 tablet may remain" in listed.step
             shown = (await ops(cluster, core, listed.id)).long_operations[0]
             (wait,) = shown.waits
             assert wait.server == uuid

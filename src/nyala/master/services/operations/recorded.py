@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.common.texts.counted import counted
 from nyala.master.access import authorities
 from nyala.master.access.authorities import RotationStep
 from nyala.master.catalog.catalog import Catalog
@@ -91,7 +92,9 @@ def _decommission(view: LeaderView, server: pb.ListedServer, replicas: int) -> R
         id=f"decommission-{server.uuid}",
         what="decommission",
         subject=server.uuid,
-        step=f"{replicas} replicas to be moved" if replicas else "done: no replicas are left",
+        step=f"{counted(replicas, 'replica')} to be moved"
+        if replicas
+        else "done: no replicas are left",
         commit_point=f"version {server.version} of the server list",
         waits=waits,
     )
@@ -147,7 +150,7 @@ def _creation(
         id=f"create-{table_id}",
         what=f"create tablets of a {_kind(catalog, table_id)}",
         subject=_name(catalog, table_id),
-        step=f"{len(tablets)} of {len(catalog.current_of(table_id))} tablets have had no leader yet",
+        step=f"{len(tablets)} of {counted(len(catalog.current_of(table_id)), 'tablet')} had no leader yet",
         commit_point="records of the table and its tablets",
         waits=waits,
     )
@@ -211,7 +214,7 @@ def _deletion(
         id=f"delete-{table_id}",
         what=f"delete tablets of a {_kind(catalog, table_id)}",
         subject=_name(catalog, table_id),
-        step=f"{replicas} replicas of {len(remaining)} tablets may remain",
+        step=f"{counted(replicas, 'replica')} of {counted(len(remaining), 'tablet')} may remain",
         commit_point="records of the tablets: DELETED or REPLACED",
         waits=waits,
     )
