@@ -102,7 +102,7 @@ async def _with_credentials(
 async def _connected(
     host: str, port: int, tls: ssl.SSLContext | None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Yield reader and writer of a connection.
+    """Yield reader and writer of a connection, which is aborted: a server may take long to answer its end.
 
     Args:
         host: to connect to.
@@ -118,10 +118,9 @@ async def _connected(
     try:
         yield reader, writer
     finally:
-        writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(HANDSHAKE_S):
-                await writer.wait_closed()
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 def _is_public(writer: asyncio.StreamWriter) -> bool:

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 import tempfile
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,30 @@ def test_certificate_that_the_server_accepts_is_not_blamed():
             assert await connection_problem(address, reader()) is None
 
     uvloop.run(scenario())
+
+
+def test_server_that_does_not_answer_the_end_of_a_connection_keeps_no_loop_open():
+    """The loop of a client is closed right after the reason was asked for."""
+    context, over = server().server_context(), threading.Event()
+    context.set_alpn_protocols([PUBLIC_PROTOCOL])
+    context.sni_callback = None
+    context.verify_mode = ssl.CERT_NONE
+
+    def hold(listening):
+        plain, _ = listening.accept()
+        with context.wrap_socket(plain, server_side=True) as link:
+            link.send(b"x")
+            over.wait(60)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=hold, args=(listening,))
+        thread.start()
+        try:
+            address = f"127.0.0.1:{listening.getsockname()[1]}"
+            assert uvloop.run(connection_problem(address, reader())) is None
+        finally:
+            over.set()
+            thread.join()
 
 
 class Stranger:
