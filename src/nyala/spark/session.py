@@ -131,9 +131,32 @@ def registered(spark: SparkSession) -> SparkSession:
     """
     if spark not in _known:
         try:
-            spark.dataSource.register(NyalaSource)
+            with _active(spark):
+                spark.dataSource.register(NyalaSource)
         except AnalysisException as err:
             if err.getCondition() != PRESENT:  # else the search has found it
                 raise
         _known.add(spark)
     return spark
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one of this thread in the block, as Spark's own calls do.
+
+    Spark refuses to register a data source that the active session has, in whichever session it is asked to.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:  # a session of Spark Connect, whose server does this
+        yield
+        return
+    sessions = SparkSession._get_j_spark_session_class(jvm)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()

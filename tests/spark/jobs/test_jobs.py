@@ -118,7 +118,7 @@ def test_large_files_are_imported_by_several_tasks(spark, client, where, tmp_pat
     (tmp_path / "rows.csv").write_text("\n".join(["k,v", *rows]))
     columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
     made = client.create_table("t", columns, ["k"], replicas=1)
-    how = {**where, "bad": str(tmp_path / "bad"), "op": "insert"}
+    how = {**where, "bad": str(tmp_path / "bad"), "op": "insert", "atomic": False}
     done = import_files(spark, str(tmp_path / "rows.csv"), "t", **how)
     assert (done.files, done.bad_lines) == (1, 4)
     files = sorted((tmp_path / "bad").glob("*.jsonl"))
@@ -127,7 +127,7 @@ def test_large_files_are_imported_by_several_tasks(spark, client, where, tmp_pat
     assert content(made).num_rows == 196
     pq.write_table(content(made), tmp_path / "rows.parquet", row_group_size=20)
     how = {"create": True, "key": ["k"], "replicas": 1, **where}
-    import_files(spark, str(tmp_path / "rows.parquet"), "t2", op="insert", **how)
+    import_files(spark, str(tmp_path / "rows.parquet"), "t2", op="insert", atomic=False, **how)
     assert content(client.table("t2")).equals(content(made))
 
 

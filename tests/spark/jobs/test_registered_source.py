@@ -18,13 +18,14 @@ exec {} "$@"
 """A Python in which the search for data sources fails, as where a process starts too late."""
 PROGRAM = """
 import threading
+import nyala.spark
 from nyala.spark.session import {0}
 
 spark = {0}("a program")
 
-def count(session):
+def count(session, read=lambda s: s.read.format("nyala").option("table", "found").load()):
     try:
-        print(session.read.format("nyala").option("table", "found").load().count(), flush=True)
+        print(read(session).count(), flush=True)
     except Exception as err:
         print("DATA_SOURCE_NOT_FOUND" in str(err), flush=True)
 
@@ -32,11 +33,15 @@ for session in (spark, spark.newSession()):
     thread = threading.Thread(target=count, args=(session,))
     thread.start()
     thread.join()
+other = spark.newSession()
+count(other, lambda s: nyala.spark.read(s, "found"))
+count(other)
+count(nyala.spark.registered(spark.newSession()))
 spark.stop()
 """
 
 
-def test_second_thread_finds_the_data_source_where_the_search_for_it_failed(
+def test_registered_sessions_have_the_data_source_where_the_search_for_it_failed(
     cluster, client, tmp_path
 ):
     table = client.create_table("found", SCHEMA, ["k"], replicas=1)
@@ -50,4 +55,5 @@ def test_second_thread_finds_the_data_source_where_the_search_for_it_failed(
         env=os.environ | cluster.environment | own, capture_output=True, text=True, timeout=within(200),
     )  # fmt: skip
     client.drop_table("found")
-    assert done.stdout.split() == ["2", "True"], done.stderr  # a session that Spark made has none
+    found = done.stdout.split()
+    assert found == ["2", "True", "2", "2", "2"], done.stderr  # one that Spark made has none
