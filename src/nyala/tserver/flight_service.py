@@ -137,18 +137,17 @@ async def _with_keepalives(items: AsyncIterator[FlightData]) -> AsyncIterator[Fl
 
     None is sent before the schema, the first message: until then the server may not be able to answer at all.
     """
-    nothing: FlightData | None = None
+    first: FlightData | None = None
     coming: asyncio.Future[FlightData | None] | None = None
     try:
         while True:
             coming = asyncio.ensure_future(_next(items))
-            while (keepalive := nothing) is not None and not await _within(coming, KEEPALIVE_MS):
-                yield keepalive
+            while first is not None and not await _within(coming, KEEPALIVE_MS):
+                schema = flight.read_schema(first.header)
+                yield flight.batch_data(pa.RecordBatch.from_pylist([], schema=schema))
             if (data := await coming) is None:
                 return
-            if nothing is None:
-                schema = flight.read_schema(data.header)
-                nothing = flight.batch_data(pa.RecordBatch.from_pylist([], schema=schema))
+            first = first or data
             yield data
     finally:
         if coming is not None:

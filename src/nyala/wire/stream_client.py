@@ -1,6 +1,6 @@
 """Client of the stream port: a connection for each stream; the port is found by a call to the public port.
 
-With TLS the connection of a stream that has ended is used for another one (`streams/idle.py`).
+The connection of a stream that has ended is used for another one (`streams/idle.py`).
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 The same handlers serve this port and the public port. An error in the bytes of a connection closes only that
 connection. Clients request the port, and the ticket required to use it, at the public port
-(`StreamService.Find`). With TLS, a connection takes further streams after one that has ended without error.
+(`StreamService.Find`). A connection takes further streams after one that has ended without error.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class StreamServer:
             "user_streams_max",
             self._count,
         )
-        self.reuse = credentials is not None
+        self.reuse = True  # until it stops
         self._port = 0
 
     async def start(self, host: str) -> None:

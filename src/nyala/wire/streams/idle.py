@@ -1,7 +1,8 @@
 """Connections of a client to stream ports whose streams have ended, for its next streams.
 
-A TLS connection costs both ends some milliseconds, much more than a small scan. A server that takes further
-streams on a connection says so (`FindStreamsResponse.reuse`), and waits longer than its clients for the next.
+A TLS connection costs both ends some milliseconds, much more than a small scan. A plain one costs less, but
+those of a small scan of eight tablets take a seventh of its CPU time. A server that takes further streams on
+a connection says so (`FindStreamsResponse.reuse`), and waits longer than its clients for the next.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Connections of the stream port that take further streams: with TLS, after a stream without error."""
+"""Connections of the stream port that take further streams, after a stream without error."""
 
 import asyncio
 import contextlib
@@ -73,16 +73,13 @@ def secured():
     return server(), user(AccessRole.READER)
 
 
-def test_streams_one_after_the_other_use_one_connection_with_tls(ports):
+def test_streams_one_after_the_other_use_one_connection(ports):
     async def scenario():
-        async with ports(*secured()) as secure:
-            for _ in range(5):
-                assert await secure.read() == 3
-            assert secure.dialled == 1
-        async with ports() as plain:  # a plain connection costs little
-            for _ in range(2):
-                assert await plain.read() == 3
-            assert plain.dialled == 2
+        for credentials in (secured(), ()):  # with TLS, and without
+            async with ports(*credentials) as made:
+                for _ in range(5):
+                    assert await made.read() == 3
+                assert made.dialled == 1
 
     uvloop.run(scenario())
 
