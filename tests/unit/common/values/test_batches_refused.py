@@ -2,7 +2,6 @@
 
 from datetime import UTC
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 import pandas as pd
