@@ -49,7 +49,7 @@ class ClientOptions:
             the same id and the same operations in the same order execute each once.
         keep_results: tablets keep all results until they expire; with a given `client_id`.
         since: with a given `client_id`: hybrid time before which no process wrote under it; 0: not known.
-        scan_batch_bytes: size of the batches that a scan asks for.
+        scan_batch_bytes: size of the batches that a scan asks for; 0: the server chooses it.
         scan_batch_rows: most rows of such a batch; 0: no limit.
         lookup_max_age_ms: largest age of another master's answer about tables and tablets while the leader
             master does not answer; 0: the leader's only.
@@ -61,7 +61,7 @@ class ClientOptions:
     client_id: bytes | None = None
     keep_results: bool = False
     since: int = 0
-    scan_batch_bytes: int = 1 << 20
+    scan_batch_bytes: int = 0
     scan_batch_rows: int = 0
     lookup_max_age_ms: int = 10_000
     scan_ahead_bytes: int = SCAN_AHEAD_BYTES

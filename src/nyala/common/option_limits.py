@@ -198,7 +198,11 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         "Difference to a majority's clocks above which a leader transfers leadership.",
     ),
     # ---- reads
-    "scan_batch_bytes": _number(KIB, 16 * MIB, "Size of a scan's batches, if the scan sets none."),
+    "scan_batch_bytes": _number(
+        KIB,
+        16 * MIB,
+        "Largest size of a scan's batches, if the scan sets none. A sixteenth of the free scan memory if that is less.",
+    ),
     "scan_batch_rows": _number(
         1, 10_000_000, "Maximum rows of a scan's batches, if the scan sets none."
     ),

@@ -104,7 +104,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     clock_max_offset_ms: int = 10_000
 
     # ---- reads
-    scan_batch_bytes: int = MIB
+    scan_batch_bytes: int = 4 * MIB
     scan_batch_rows: int = 65_536
     scanners_max: int = 1000
     read_timeout_ms: int = 30_000

@@ -25,7 +25,7 @@ def client_options(
     timeout_ms: int = 60_000,
     batch_rows: int = 10_000,
     batch_bytes: int = 1 << 20,
-    scan_batch_bytes: int = 1 << 20,
+    scan_batch_bytes: int = 0,
     scan_batch_rows: int = 0,
     scan_ahead_bytes: int = SCAN_AHEAD_BYTES,
     write_ahead_bytes: int = 64 << 20,
@@ -48,7 +48,8 @@ def client_options(
             batch of it that was acknowledged.
         batch_rows: most rows of one operation on one tablet.
         batch_bytes: most bytes of such an operation; at most the servers' write_max_bytes.
-        scan_batch_bytes: size of the batches in which scans arrive.
+        scan_batch_bytes: size of the batches in which scans arrive; 0: as much as the server has memory for,
+            4 MiB at most (its option scan_batch_bytes).
         scan_batch_rows: most rows of such a batch; 0: no limit.
         scan_ahead_bytes: most bytes that scans receive before their callers take them, of all tablets
             together; one batch of each tablet that is read always has room.

@@ -158,7 +158,7 @@ class Rounds:
         schema = self.schema
         streams = []
         for token in planned.tokens:
-            token.batch_bytes = min(size, token.batch_bytes)
+            token.batch_bytes = min(size, token.batch_bytes or size)
             streams.append(TimedStream(self._core.reader.run(token, on_header=on_header), schema))
         try:
             await fill_all(streams)

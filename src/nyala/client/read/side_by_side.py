@@ -23,6 +23,8 @@ AT_FIRST = 2
 """Number of tablets with which a read begins."""
 SMALLEST_BATCH = 16 << 10
 """Smallest size, in bytes, of the batches of a read that has some of each tablet."""
+LARGEST_BATCH = 4 << 20
+"""Largest size of such batches, if the client has set none."""
 
 
 class TokenReader(Protocol):
@@ -155,6 +157,6 @@ def sharing(tokens: list[pb.ScanToken], ahead_bytes: int) -> list[pb.ScanToken]:
     for token in tokens:
         smaller = pb.ScanToken()
         smaller.CopyFrom(token)
-        smaller.batch_bytes = min(token.batch_bytes or share, share)
+        smaller.batch_bytes = min(token.batch_bytes or LARGEST_BATCH, share)
         made.append(smaller)
     return made

@@ -63,8 +63,7 @@ class Reader:
         self._locations = locations
         self._clock = clock
         self._times = Times(env, locations, clock)
-        self.batch_bytes = 1 << 20
-        self.batch_rows = 0
+        self.batch_bytes = self.batch_rows = 0  # the server chooses
 
     async def tokens(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> list[pb.ScanToken]:
         """Plan a read: one token per tablet that it can touch, all at one snapshot unless `latest`.

@@ -16,6 +16,8 @@ from nyala.tablet.tablet import Tablet
 
 HELD = TabletId("held by scans")
 """Name under which the flushed rows of all tablets are counted."""
+FREE_PART = 16
+"""Part of the free memory of scans that one batch takes at most, unless the scan sets its size."""
 LEAST_BYTES = 64 << 10
 """Minimum memory in bytes that is counted for a scan."""
 
@@ -43,8 +45,14 @@ class ScanMemory:
     def __init__(self, memory: MemoryTracker, options: Options) -> None:
         self._memory = memory
         self._limit = min(options.scan_memory_bytes, memory.budget_bytes // 4)
+        self._batch_bytes = options.scan_batch_bytes
         self._scans: dict[int, _Scan] = {}
         self._next = 0
+
+    def batch_bytes(self) -> int:
+        """Return the size in bytes of the batches of a new scan that sets none: less when memory is short."""
+        free = self._limit - self._memory.of(MemoryPart.SCANS)
+        return max(LEAST_BYTES, min(self._batch_bytes, free // FREE_PART))
 
     @contextmanager
     def open(self, tablet: Tablet, batch_bytes: int) -> Iterator[None]:

@@ -86,7 +86,9 @@ class Scanners:
         else:
             at = await hosted.replica.latest_point(timeout_ms)
         scan.at = at
-        with self._memory.open(hosted.tablet, 0 if token.count_only else self._sizes(token)[1]):
+        asked = token.batch_bytes or self._memory.batch_bytes()
+        token.batch_bytes = min(asked, MAX_BATCH_BYTES)
+        with self._memory.open(hosted.tablet, 0 if token.count_only else token.batch_bytes):
             async for data in self._stream(hosted, token, age_ms, scan):
                 yield data
 
@@ -136,16 +138,15 @@ class Scanners:
         if token.count_only:
             return COUNT_SCHEMA, lambda: iter([_counted(view.count(at, where, within))])
         if token.changes:
-            return _changes(view, token, at, columns, where, self._sizes(token))
-        rows, size = self._sizes(token)
+            sizes = self._batch_rows(token), token.batch_bytes
+            return _changes(view, token, at, columns, where, sizes)
         return schema, lambda: view.scan(
             at, columns, where, ordered=token.ordered, limit=min(token.limit, MAX_ROWS) or None,
-            batch_rows=rows, batch_bytes=size, within=within,
+            batch_rows=self._batch_rows(token), batch_bytes=token.batch_bytes, within=within,
         )  # fmt: skip
 
-    def _sizes(self, token: pb.ScanToken) -> tuple[int, int]:
-        rows = min(token.batch_rows or self._options.scan_batch_rows, MAX_BATCH_ROWS)
-        return rows, min(token.batch_bytes or self._options.scan_batch_bytes, MAX_BATCH_BYTES)
+    def _batch_rows(self, token: pb.ScanToken) -> int:
+        return min(token.batch_rows or self._options.scan_batch_rows, MAX_BATCH_ROWS)
 
 
 @contextmanager

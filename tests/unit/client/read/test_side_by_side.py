@@ -8,7 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.read.side_by_side import AT_FIRST, SMALLEST_BATCH, SideBySide, sharing
+from nyala.client.read.side_by_side import (
+    AT_FIRST,
+    LARGEST_BATCH,
+    SMALLEST_BATCH,
+    SideBySide,
+    sharing,
+)
 from nyala.client.read.token_reader import PARALLEL_TOKENS
 from nyala.common.errors import RangesChanged, Unavailable
 from nyala.env.env import Env
@@ -199,4 +205,4 @@ def test_batches_of_many_tablets_share_the_memory(tokens, size):
     assert {t.batch_bytes for t in made} == {size}
     assert [t.tablet_id for t in made] == [t.tablet_id for t in whole]
     assert {t.batch_bytes for t in whole} == {1 << 20}
-    assert {t.batch_bytes for t in sharing([pb.ScanToken()], 8 << 20)} == {8 << 20}
+    assert {t.batch_bytes for t in sharing([pb.ScanToken()], 8 << 20)} == {LARGEST_BATCH}

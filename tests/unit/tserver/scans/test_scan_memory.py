@@ -49,3 +49,15 @@ def test_scans_beyond_memory_limit_are_throttled_except_the_first(tmp_path):
         assert int(caught.value.details["retry_after_ms"]) > 0
     with scans.open(driver.tablet, 2 * MIB), scans.open(driver.tablet, 2 * MIB):
         assert memory.of(MemoryPart.SCANS) == 4 * MIB
+
+
+def test_batches_of_a_scan_that_sets_no_size_are_smaller_when_memory_is_short(tmp_path):
+    driver = Driver(f"{tmp_path}/t")
+    plenty = Options()
+    assert ScanMemory(MemoryTracker(plenty), plenty).batch_bytes() == plenty.scan_batch_bytes
+    scans = ScanMemory(MemoryTracker(OPTIONS), OPTIONS)
+    assert scans.batch_bytes() == 4 * MIB // 16
+    with scans.open(driver.tablet, 2 * MIB):
+        assert scans.batch_bytes() == 2 * MIB // 16
+        with scans.open(driver.tablet, 2 * MIB):
+            assert scans.batch_bytes() == LEAST_BYTES
