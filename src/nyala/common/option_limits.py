@@ -201,7 +201,7 @@ LIMITS: Mapping[str, msgspec.Meta] = {
     "scan_batch_bytes": _number(
         KIB,
         16 * MIB,
-        "Largest size of a scan's batches, if the scan sets none. A sixteenth of the free scan memory if that is less.",
+        "Largest size of a scan's batches, if the scan sets none; at most 1/16 of the free memory of scans.",
     ),
     "scan_batch_rows": _number(
         1, 10_000_000, "Maximum rows of a scan's batches, if the scan sets none."
