@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
 from nyala.client.cluster.leader_calls import LeaderCalls
@@ -220,9 +221,9 @@ def with_problems(handlers: Handlers, upkeep: CertificateUpkeep | None) -> Handl
         handlers: of a server.
         upkeep: of its certificates; None: it has none.
     """
-    listing = handlers.get(methods.LIST_TABLETS)
-    if upkeep is None or listing is None:
+    if upkeep is None or methods.LIST_TABLETS not in handlers:
         return handlers
+    listing: Any = handlers[methods.LIST_TABLETS]
 
     async def list_tablets(request: ListTabletsRequest) -> ListTabletsResponse:
         answer: ListTabletsResponse = await listing(request)

@@ -4,6 +4,7 @@ import contextlib
 import shutil
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import uvloop
@@ -150,11 +151,11 @@ def test_certificate_that_ends_soon_is_reported_until_it_is_renewed(
 
     async def scenario():
         async with upkeep_of(tmp_path, credentials) as (master, upkeep):
-            handlers = with_problems({methods.LIST_TABLETS: listed}, upkeep)
+            asked: Any = with_problems({methods.LIST_TABLETS: listed}, upkeep)
 
             async def problems():
                 request = nyala_pb2.ListTabletsRequest()
-                return list((await handlers[methods.LIST_TABLETS](request)).problems)
+                return list((await asked[methods.LIST_TABLETS](request)).problems)
 
             master.refuses = True
             with contextlib.suppress(Forbidden):
