@@ -151,8 +151,7 @@ class Flood:
 
     def _run(self, number, host):
         for guess in range(GUESSES):
-            user = ("ann", "cara")[guess // 2 % 2]
-            name = user if guess % 2 and host != HOME else f"user{number}-{guess}"
+            name = "ann" if guess % 2 and host != HOME else f"user{number}-{guess}"
             err = attempt(self._cluster, host, name, password=f"guess {guess}")
             self.seen[type(err).__name__] += 1
 
@@ -182,7 +181,7 @@ def admitted(cluster, host, name, refused):
 
 
 def test_users_log_in_beside_guesses_of_others_and_memory_and_log_are_bounded(cluster):
-    for name in ("ann", "bob", "cara"):
+    for name in ("ann", "bob"):
         add(cluster, name, "--role", "reader", "--password-stdin")
     assert attempt(cluster, HOME, "ann", password=PASSWORD) is None, "she is known at this host now"
     masters = [n for n in cluster.names if n.startswith("master")]
@@ -195,12 +194,6 @@ def test_users_log_in_beside_guesses_of_others_and_memory_and_log_are_bounded(cl
             elsewhere = partial(admitted, cluster, f"127.0.1.{rounds % 200 + 1}", "bob", refused)
             wait_until(elsewhere, "bob logs in from a host where nobody guesses")
             rounds += 1
-            if rounds == 3:
-                told = attempt(cluster, GUESSERS[-1], "cara", password=PASSWORD)
-                assert told is not None
-                assert "wait" in told.message, "it is not known who guesses and who does not"
-                first = partial(admitted, cluster, "127.0.1.250", "cara", [])
-                wait_until(first, "cara, of whom others guess, logs in for the first time")
     finally:
         flood.end()
     assert attempt(cluster, HOME, "ann", password=PASSWORD) is None

@@ -40,8 +40,9 @@ def test_authority_is_replaced_while_clients_write_and_read_and_the_leader_maste
             cluster, "cert", "user", "ann", "--dir", str(certs), "--out", str(tmp_path / "ann")
         )
         assert made.returncode == 0, made.stderr
-        own: dict[str, Any] = {n: str(tmp_path / "ann" / f) for n, f in ANN.items()}
-        long_lived = opened.enter_context(nyala.connect(cluster.masters, **own))
+        own = {n: str(tmp_path / "ann" / f) for n, f in ANN.items()}
+        ann_s = nyala.connect(cluster.masters, ca=own["ca"], cert=own["cert"], key=own["key"])
+        long_lived = opened.enter_context(ann_s)
         assert long_lived.table("t").count() == KEYS
         done(cluster, "ca", "rotate", before="being replaced already")
         killed = cluster.leader_master()

@@ -151,13 +151,11 @@ def test_certificate_that_ends_soon_is_reported_until_it_is_renewed(
 
     async def scenario():
         async with upkeep_of(tmp_path, credentials) as (master, upkeep):
-            listing: Any = with_problems({methods.LIST_TABLETS: listed}, upkeep)[
-                methods.LIST_TABLETS
-            ]
+            asked: Any = with_problems({methods.LIST_TABLETS: listed}, upkeep)
 
             async def problems():
                 request = nyala_pb2.ListTabletsRequest()
-                return list((await listing(request)).problems)
+                return list((await asked[methods.LIST_TABLETS](request)).problems)
 
             master.refuses = True
             with contextlib.suppress(Forbidden):
