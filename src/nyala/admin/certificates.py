@@ -16,7 +16,7 @@ from nyala.admin.authorities import AuthorityUpkeep, ReportingServer
 from nyala.client.cluster.leader_calls import LeaderCalls
 from nyala.common.errors import Corrupt, NyalaError
 from nyala.env.env import Env
-from nyala.env.rpc import Handlers, UnaryHandler
+from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.security.authorities import bundle
 from nyala.security.authorities.keyring import Keyring

@@ -4,7 +4,6 @@ import contextlib
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
