@@ -28,7 +28,8 @@ SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string()), ("x", pa.float64()), 
 def read(text: bytes, kind: str, schema=SCHEMA, header=0, within=None):
     """Return rows and bad lines of a text, or of those of its lines that begin in a range of bytes."""
     parse_lines = parser_of(kind, schema.names, schema, ",")
-    lines = LineRange(io.BytesIO(text), *(within or (0, len(text))), header)
+    start, end = within or (0, len(text))
+    lines = LineRange(io.BytesIO(text), start, end, header)
     blocks = list(read_lines(lines, parse_lines))
     rows = [row for table, _ in blocks if table is not None for row in table.to_pylist()]
     return rows, [(bad.number, bad.text) for _, found in blocks for bad in found]

@@ -68,7 +68,7 @@ def test_planning_of_a_stream_s_batch_names_the_table(monkeypatch):
 def test_source_names_the_table_when_spark_opens_it(monkeypatch):
     """Spark makes the writer of a stream again for each commit: its grant may have gone since the start."""
     monkeypatch.setattr(source, "process_client", lambda _: SimpleNamespace(table=denied))
-    monkeypatch.setattr(source.WriteOptions, "of", denied)
+    monkeypatch.setattr(WriteOptions, "of", denied)
     made = source.NyalaSource({"table": "sales", "masters": "127.0.0.1:1"})
     stream = source.NyalaSource(READ)
     for call in (

@@ -1,6 +1,8 @@
 """A grant that is revoked while a stream runs, and the same query after it is given again."""
 
 import re
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -38,7 +40,7 @@ class Grants:
 
     def _ask(self, method, request):
         certs = f"{self._cluster.dir}/certs"
-        own = {"cert": f"{certs}/admin.crt", "key": f"{certs}/admin.key"}
+        own: dict[str, Any] = {"cert": f"{certs}/admin.crt", "key": f"{certs}/admin.key"}
         with nyala.connect(self._cluster.masters, ca=f"{certs}/ca.crt", **own):
             run.ask_leader(self._cluster.masters, method, request)
 
@@ -76,13 +78,14 @@ def test_stream_ends_with_the_missing_grant_and_continues_when_it_is_given(
     def keys():
         return target.scan(["k"], order=True).to_arrow()["k"].to_pylist()
 
+    def settled(made, wanted):
+        return made.exception() or keys() == wanted
+
     def started(wanted):
         """Start the query, again where its Python process is late or the grant has not come yet."""
         for _ in range(TRIES):
             made = wait_until(query, "the stream is loaded")
-            wait_until(
-                lambda made=made: made.exception() or keys() == wanted, "the rows are written"
-            )
+            wait_until(partial(settled, made, wanted), "the rows are written")
             if made.exception() is None:
                 return made
             assert SLOW_WORKER in str(made.exception()) or "needs a grant" in str(made.exception())
