@@ -139,7 +139,7 @@ class Restoring:
         if name in names:
             raise AlreadyPresent(
                 f"table {name!r} exists, and a restore never writes over a table; give another name with "
-                "--as, or drop or rename the table first"
+                "--as (of nyala pipeline restore: --name), or drop or rename the table first"
             )
         if name + SUFFIX not in names:
             return False

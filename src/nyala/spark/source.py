@@ -19,16 +19,17 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWrite
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BooleanType, DoubleType, FloatType, StructField, StructType
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import Forbidden, InvalidArgument
 from nyala.spark.carried import carried
 from nyala.spark.clients import process_client
 from nyala.spark.options import check_known, flag, hold_s, split, split_bytes, where
 from nyala.spark.reader import PlainReader, PushingReader, ReadOptions, print_snapshot
+from nyala.spark.stream_errors import RUN_AGAIN, naming_table
 from nyala.spark.stream_options import STARTING, StreamOptions, check_columns
 from nyala.spark.stream_reader import TableStreamReader
 from nyala.spark.writes.atomic import AtomicWriter
 from nyala.spark.writes.options import WriteOptions
-from nyala.spark.writes.stream import StreamTableWriter
+from nyala.spark.writes.stream import RefusedStreamWriter, StreamTableWriter
 from nyala.spark.writes.writer import TableWriter
 
 T = TypeVar("T")
@@ -64,7 +65,8 @@ class NyalaSource(DataSource):
         names = None if self._counts() else self.options.get("columns")
         lives_s = hold_s(self.options)
         carried(self.options, masters)
-        table = process_client(masters).table(name)
+        with naming_table(name, RUN_AGAIN):
+            table = process_client(masters).table(name)
         self._table_id = table.id
         scan = table.scan(columns=split(names) if names else None, at=self._asked_at() or None)
         if not self._asked_at():
@@ -84,7 +86,8 @@ class NyalaSource(DataSource):
         """Return the columns of a stream. Spark does not tell for what it asks: `starting` does."""
         options = StreamOptions.of(self.options)
         carried(self.options, options.masters)
-        table = process_client(options.masters).table(options.table)
+        with naming_table(options.table, RUN_AGAIN):
+            table = process_client(options.masters).table(options.table)
         changes = table.changes(0, columns=options.columns, where=options.where)
         check_columns(options.table, changes.schema)
         return from_arrow_schema(changes.schema, prefer_timestamp_ntz=True)
@@ -136,18 +139,25 @@ class NyalaSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for one job; with `overwrite` it replaces rows."""
-        options = self._write_options(schema, overwrite)
+        with naming_table(where(self.options)[0], RUN_AGAIN):
+            options = self._write_options(schema, overwrite)
         made = AtomicWriter(options) if options.atomic else TableWriter(options)
         return self._with_credentials(made, options.masters)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTableWriter:
+    def streamWriter(
+        self, schema: StructType, overwrite: bool
+    ) -> StreamTableWriter | RefusedStreamWriter:
         """Return a writer of the batches of one query."""
         if overwrite:
             raise InvalidArgument(
                 'outputMode("complete") is not offered: a table is changed row by row; use "update" or '
                 '"append"'
             )
-        options = self._write_options(schema)
+        try:
+            with naming_table(where(self.options)[0]):
+                options = self._write_options(schema)
+        except Forbidden as err:
+            return RefusedStreamWriter(err)
         made = StreamTableWriter.of(options, self.options)
         return self._with_credentials(made, options.masters)
 

@@ -37,14 +37,22 @@ def altered(table: str, what: str) -> SchemaMismatch:
     )
 
 
+CONTINUE = (
+    "The query ends, and its present batch has no effect; when the grant is given, start it again with the "
+    "same checkpointLocation: it continues with this batch"
+)
+RUN_AGAIN = "Run this again when the grant is given"
+
+
 @contextmanager
-def naming_table(table: str) -> Iterator[None]:
+def naming_table(table: str, advice: str = CONTINUE) -> Iterator[None]:
     """Name the table in an error of the block that a grant is missing, and say how to continue.
 
     The servers do not name a table to a user who has no grant on it.
 
     Args:
         table: name of the table, as the query has it.
+        advice: what to do next, of a stream or a job.
 
     Raises:
         Forbidden: with the text of the server, which names the user and the role.
@@ -52,8 +60,4 @@ def naming_table(table: str) -> Iterator[None]:
     try:
         yield
     except Forbidden as err:
-        raise Forbidden(
-            f"table {table!r}: {err.message}. The query ends, and its present batch has no effect; when the "
-            "grant is given, start it again with the same checkpointLocation: it continues with this batch",
-            dict(err.details),
-        ) from err
+        raise Forbidden(f"table {table!r}: {err.message}. {advice}", dict(err.details)) from err

@@ -130,6 +130,24 @@ def test_value_in_another_encoding_does_not_make_a_binary_column(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "text", ['[{"k":1},\n{"k":2}]\n', '[\n {\n  "k": 1\n }\n]\n', '[{"k":1}]', "k,s\n1,a\n"]
+)
+def test_json_that_is_not_one_object_a_line_is_refused_with_the_command_that_converts_it(
+    tmp_path, text
+):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match=r"cannot be read as json: .*one object .* jq -c"):
+        schema_of(list_files(str(path))[0])
+
+
+def test_columns_of_json_are_inferred_from_the_good_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"k":1,"s":"a"}\n{"k":2,\n[]\n7\n{"k":3}\n')
+    assert schema_of(list_files(str(path))[0]) == TEXTS
+
+
+@pytest.mark.parametrize(
     ("name", "good", "bad"),
     [
         ("{}.csv", CSV, b"k,s\n1,a\nx,b\n"),

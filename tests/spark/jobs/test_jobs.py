@@ -205,6 +205,9 @@ def test_comparison_takes_any_names_and_finds_keys_that_files_have_twice(
         pq.write_table(rows.set_column(0, "k.k", other), path)
         with pytest.raises(InvalidArgument, match="not comparable exactly"):
             compare(spark, "one", path, **how)
+    (tmp_path / "rows.csv").write_text("k\n1\n")
+    with pytest.raises(InvalidArgument, match=r"rows\.csv cannot be read as parquet"):
+        compare(spark, "one", str(tmp_path / "rows.csv"), **how)
 
 
 def test_linked_lists_with_a_lost_row_are_not_correct(spark, client, where):

@@ -1,6 +1,7 @@
 """Jobs between clusters with certificate authorities of their own."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -48,7 +49,9 @@ def test_merge_reads_one_cluster_and_writes_another_one(spark, cluster, client, 
 def test_copy_to_another_cluster_is_equal_there(
     spark, cluster, client, other, source, tmp_path, follow
 ):
-    how = {"follow": True, "once": True, "checkpoint": str(tmp_path / "state")} if follow else {}
+    how: dict[str, Any] = {}
+    if follow:
+        how = {"follow": True, "once": True, "checkpoint": str(tmp_path / "state")}
     here, there = {"masters": cluster.masters}, {"masters": other.masters}
     for n in range(1 + follow):
         source.upsert([{"k": 10 + n, "v": "later"}])

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,13 +42,13 @@ class Jobs:
         self._spark = spark
         self._client = client
         self._folder = folder
-        self._masters = {"masters": client.masters}
+        self._masters: dict[str, Any] = {"masters": client.masters}
         export_files(spark, TABLE, str(folder / "whole"), **self._masters)
         backup(spark, [TABLE], str(folder / "whole backup"), **self._masters)
 
     def import_(self, name: str) -> pa.Table:
         """Import files that were exported before."""
-        new = {"create": True, "key": ["k"], "replicas": 1}
+        new: dict[str, Any] = {"create": True, "key": ["k"], "replicas": 1}
         import_files(self._spark, str(self._folder / "whole"), name, **self._masters, **new)
         return rows(self._client.table(name))
 

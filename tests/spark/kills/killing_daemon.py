@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.daemon import manager
 
-from nyala.backup import load, parts
+from nyala.backup import load, parts, row_groups
 from nyala.client.scan_token import ScanToken
 from nyala.spark.daemon import WORKER, preload
 from nyala.spark.jobs import backups, file_export
@@ -107,8 +107,8 @@ def main() -> None:
         (AtomicWriter, "write", writing(AtomicWriter.write, "import")),
         (TableWriter, "write", writing(TableWriter.write, "copy")),
         (ScanToken, "to_batches", giving(ScanToken.to_batches, "export", "backup")),
-        (load, "batches_of", giving(load.batches_of, "restore")),
-        (file_export, "write_part", ended(file_export.write_part, "export")),
+        (load, "batches_of", giving(row_groups.batches_of, "restore")),
+        (file_export, "write_part", ended(parts.write_part, "export")),
         (parts, "write_own_part", ended(parts.write_own_part, "backup")),
         (backups, "load_in_task", ended(backups.load_in_task, "restore")),
     ]

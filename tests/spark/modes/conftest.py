@@ -79,7 +79,7 @@ def started(cluster, tmp_path) -> Started:
 
 
 def connect_server(
-    stack: ExitStack, started: Started, folder: Path
+    stack: ExitStack, started: Started, folder: Path, master: str = "local[2]"
 ) -> tuple[str, subprocess.Popen[str]]:
     """Start a server of Spark Connect; return its address, as `session` takes it, and its process.
 
@@ -87,6 +87,7 @@ def connect_server(
         stack: ends it.
         started: the fixture.
         folder: where its log is.
+        master: where the server runs its tasks.
     """
     port = free_port()
     settings = {
@@ -94,7 +95,7 @@ def connect_server(
         "spark.connect.grpc.binding.port": str(port), "spark.sql.connect.logTrace": "false",
     }  # fmt: skip
     words = [w for name, value in settings.items() for w in ("--conf", f"{name}={value}")]
-    command = ("spark-submit", "--master", "local[2]", "--class", SERVER, *words)
+    command = ("spark-submit", "--master", master, "--class", SERVER, *words)
     server = stack.enter_context(started(*command))
 
     def ready() -> bool:

@@ -16,7 +16,17 @@ from pyspark.sql import functions as f
 
 import nyala
 import nyala.spark
-from nyala.spark.jobs import checksum, compare, copy, export_files, import_files
+from nyala.spark.jobs import (
+    backup,
+    checksum,
+    compare,
+    copy,
+    export_files,
+    generate,
+    import_files,
+    restore,
+    verify,
+)
 from nyala.spark.options import masters_of
 from nyala.spark.pipelines import Pipeline, StepRun
 
@@ -129,6 +139,29 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def more_jobs(spark: SparkSession, folder: str) -> dict[str, Any]:
+    """Generate rows, write linked lists, back up before and after a change, restore; leave a bad line out."""
+    where: dict[str, Any] = {"masters": masters_of(None)}
+    own = Path(folder)
+    copy(spark, "from_rows", "generated", **where)
+    made = generate(spark, "generated", 500, first=10_000, **where)
+    linked = verify(spark, "lists", load=200, lists=2, replicas=1, **where)
+    backups = str(own / "backups")
+    kinds = [backup(spark, ["generated", "lists"], backups, **where)[0].kind]
+    with nyala.connect(masters_of(None)) as client:
+        client.table("generated").delete([{"k": k} for k in range(100)]).raise_for_errors()
+    kinds.append(backup(spark, ["generated"], backups, **where)[0].kind)
+    again = restore(spark, "generated", backups, name="restored", **where)
+    restore(spark, "lists", backups, name="lists again", **where)
+    (own / "rows.csv").write_text("k,v,s\n1,1,a\nx,2,b\n3,3,c\n")
+    done = import_files(spark, str(own / "rows.csv"), "to_rows", bad=str(own / "bad"), **where)
+    return {
+        "generated": made.rows, "linked": linked.correct, "backups": kinds, "restored": again.rows,
+        "equal": compare(spark, "generated", "restored", **where).equal,
+        "lists": verify(spark, "lists again", expect=400, **where).correct, "bad": done.bad_lines,
+    }  # fmt: skip
+
+
 def pipelines(spark: SparkSession, folder: str) -> dict[str, Any]:
     """Run a pipeline of two steps with a ledger, then once more under the same id."""
     pipeline = Pipeline(f"modes-{hashlib.sha256(folder.encode()).hexdigest()[:8]}")
@@ -156,7 +189,7 @@ def _count(spark: SparkSession) -> int:
 
 
 PARTS: tuple[Callable[[SparkSession, str], dict[str, Any]], ...] = (
-    reads, writes, streams, jobs, pipelines,
+    reads, writes, streams, jobs, more_jobs, pipelines,
 )  # fmt: skip
 
 

@@ -1,13 +1,16 @@
 """The error of a stream whose user has lost a grant, without Spark."""
 
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from nyala.client.write.staging import StagedPart
 from nyala.common.errors import Forbidden, Unavailable
+from nyala.spark import source
 from nyala.spark.clients import PlannedTable
 from nyala.spark.stream_errors import naming_table
 from nyala.spark.stream_offset import StreamOffset
@@ -60,3 +63,23 @@ def test_planning_of_a_stream_s_batch_names_the_table(monkeypatch):
     ):
         with pytest.raises(Forbidden, match=NAMED):
             call()
+
+
+def test_source_names_the_table_when_spark_opens_it(monkeypatch):
+    """Spark makes the writer of a stream again for each commit: its grant may have gone since the start."""
+    monkeypatch.setattr(source, "process_client", lambda _: SimpleNamespace(table=denied))
+    monkeypatch.setattr(WriteOptions, "of", denied)
+    made = source.NyalaSource({"table": "sales", "masters": "127.0.0.1:1"})
+    stream = source.NyalaSource(READ)
+    for call in (
+        lambda: made.schema(),
+        lambda: stream.schema(),
+        lambda: made.writer(StructType([]), False),
+    ):
+        with pytest.raises(Forbidden, match=f"table 'sales': {WHY}. Run this again when"):
+            call()
+    refused = pickle.loads(pickle.dumps(made.streamWriter(StructType([]), False)))
+    for call in (lambda: refused.write(iter(())), lambda: refused.commit([], 1)):
+        with pytest.raises(Forbidden, match=NAMED):
+            call()
+    refused.abort([], 1)

@@ -3,9 +3,11 @@
 import json
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from nyala.spark import jobs
 from tests.spark.modes import exercise
 from tests.spark.modes.conftest import connect_server
 from tests.spark.modes.exercise import ROWS
@@ -19,6 +21,8 @@ EXPECTED = {
     "once": 1000, "failed": True, "after failure": 1000, "merged": [100, 100, 900], "one by one": ROWS,
     "replaced": 10, "streamed": [ROWS, ROWS + 1], "changed": -1, "copied": True, "exported": ROWS + 1,
     "files": True, "same": [True, True], "checksums": 1,
+    "generated": 500, "linked": True, "backups": ["full", "incremental"], "restored": ROWS + 1 + 400,
+    "equal": True, "lists": True, "bad": 1,
     "own": [["load", "twice"], []], "twice": 100,
 }  # fmt: skip
 
@@ -38,6 +42,12 @@ def test_executors_of_their_own(tables, run, tmp_path):
 def test_spark_submit(tables, run, tmp_path):
     command = ["spark-submit", "--master", "local[2]", exercise.__file__, "-", str(tmp_path)]
     assert found(run(*command)) == EXPECTED
+
+
+def test_program_of_the_jobs_is_submitted(tables, run):
+    program = Path(jobs.__path__[0], "__main__.py")
+    printed = run("spark-submit", "--master", "local[2]", str(program), "checksum", "from_rows")
+    assert json.loads(printed.splitlines()[-1])["rows"] == ROWS
 
 
 def test_spark_connect(tables, started, run, tmp_path):

@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType, DecimalType, FractionalType, NumericType
 
 from nyala.client.client import connect
 from nyala.common.errors import InvalidArgument
+from nyala.spark.jobs.input_files import columns_in, list_files
 from nyala.spark.jobs.reports import Report
 from nyala.spark.options import split
 from nyala.spark.session import registered
@@ -81,7 +82,8 @@ def compare(
         report: called with lines about the progress.
 
     Raises:
-        InvalidArgument: the columns of both differ, or their types, or the files do not exist.
+        InvalidArgument: the columns of both differ, or their types, or the files do not exist, or are not
+            Parquet.
         NotFound: no such table.
     """
     with connect(masters) as client:
@@ -92,6 +94,8 @@ def compare(
             raise InvalidArgument(
                 f"{right}: there are no such files; name a table, or an existing path"
             )
+        for file in list_files(right, "parquet"):
+            columns_in(file, ())  # refuses files of another format
         two = spark.read.parquet(right)
     else:
         two = read_table(spark, right, other_masters or masters, other_at)

@@ -137,7 +137,7 @@ def import_files(
     operation = operation or job_id
     folder = bad_lines.checked_folder(bad, operation)
     with connect(masters) as client:
-        schema, keys = _target(client, table, found, create, key)
+        schema, keys = _target(client, table, found, create, key, buckets)
         check_columns(files, schema, keys)
         plan = _plan(files, schema, folder, max_bad, op)
         shown = {f.name: str(f.type) for f in schema}
@@ -209,7 +209,7 @@ def _plan(
 
 
 def _target(
-    client: Client, table: str, found: pa.Schema, create: bool, key: Sequence[str]
+    client: Client, table: str, found: pa.Schema, create: bool, key: Sequence[str], buckets: int
 ) -> tuple[pa.Schema, list[str]]:
     """Return columns and key of the table, which exists or will be created."""
     exists = table in client.tables()
@@ -218,9 +218,11 @@ def _target(
             raise AlreadyPresent(f"table {table!r} exists; leave --create out to add rows to it")
         lacking = [k for k in key if k not in found.names]
         if not key or lacking:
+            several = len(found.names) == 1 and any(c in found.names[0] for c in ";\t|")
             raise InvalidArgument(
                 f"a new table needs a primary key out of its columns: --key {found.names[0]}; the columns "
                 f"are: {', '.join(found.names)}"
+                + ("; if that is more than one, name the --delimiter of CSV" if several else "")
             )
         return pa.schema([f.with_nullable(f.name not in key) for f in found]), list(key)
     if not exists:
@@ -228,8 +230,10 @@ def _target(
             f"there is no table {table!r}; add --create and --key to create it, or name one of: "
             + ", ".join(client.tables()[:20])
         )
-    if key:
-        raise InvalidArgument(f"table {table!r} has a key; --key belongs to --create")
+    if key or buckets:
+        raise InvalidArgument(
+            f"table {table!r} has its key and partitions; --key and --buckets belong to --create"
+        )
     opened = client.table(table)
     return opened.schema, opened.primary_key
 

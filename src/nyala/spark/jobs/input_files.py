@@ -2,9 +2,10 @@
 
 import glob
 import io
+import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -162,9 +163,12 @@ def schema_of(file: InputFile) -> pa.Schema:
     try:
         found = _schema(file)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as err:
-        raise InvalidArgument(
-            f"{file.path} cannot be read as {file.kind}: {err}; check --format and --delimiter"
-        ) from err
+        hint = (
+            "one object is read from a line, and an array becomes such lines by: jq -c '.[]'"
+            if file.kind == "json"
+            else "check --format and --delimiter"
+        )
+        raise InvalidArgument(f"{file.path} cannot be read as {file.kind}: {err}; {hint}") from err
     fields, problems = [], []
     for field in found:
         kind = _stored(field.type)
@@ -199,7 +203,13 @@ def _schema(file: InputFile) -> pa.Schema:
         texts = [f.with_type(pa.string()) if pa.types.is_binary(f.type) else f for f in columns]
         return pa.schema(texts)  # Arrow takes a column with a value that is not UTF-8 for bytes
     blocks = pjson.ReadOptions(block_size=block, use_threads=False)
-    found: pa.Schema = pjson.read_json(io.BytesIO(sample), blocks).schema
+    try:
+        found: pa.Schema = pjson.read_json(io.BytesIO(sample), blocks).schema
+    except pa.ArrowInvalid:
+        sample = _objects(sample)
+        if not sample:
+            raise
+        found = pjson.read_json(io.BytesIO(sample), blocks).schema
     times = pa.schema(
         [pa.field(f.name, pa.string()) for f in found if pa.types.is_timestamp(f.type)]
     )
@@ -213,6 +223,16 @@ def _schema(file: InputFile) -> pa.Schema:
     return found
 
 
+def _objects(sample: bytes) -> bytes:
+    """Return the lines that are JSON objects."""
+    kept = []
+    for line in sample.split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            if isinstance(json.loads(line), dict):
+                kept.append(line)
+    return b"\n".join(kept)
+
+
 def _parquet_schema(file: InputFile) -> pa.Schema:
     """Return the columns of a Parquet file.
 
@@ -223,7 +243,7 @@ def _parquet_schema(file: InputFile) -> pa.Schema:
         found = pq.read_schema(file.path)
     except (pa.ArrowException, OSError) as err:
         raise InvalidArgument(
-            f"{file.path} cannot be read as parquet: {err}; check --format"
+            f"{file.path} cannot be read as parquet: {err}; check its format"
         ) from err
     twice = sorted({n for n in found.names if found.names.count(n) > 1})
     if twice:

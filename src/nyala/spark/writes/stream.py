@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from nyala.client.transactions.keys import CommittedKey, StreamKey
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import Forbidden, InvalidArgument
 from nyala.spark.clients import writing_client
 from nyala.spark.stream_errors import naming_table
 from nyala.spark.writes.options import WriteOptions
@@ -44,6 +44,41 @@ def stream_name(options: Mapping[str, str]) -> str:
             "writeStream.queryName('orders'), or option query_name"
         )
     return name
+
+
+class RefusedStreamWriter(DataSourceStreamArrowWriter):
+    """The writer of a query that has no grant on its table any more.
+
+    Spark makes a writer anew for each commit and each abort of a batch. If making the one that aborts failed
+    too, the query would end with an error that does not tell why.
+
+    Args:
+        refusal: the error.
+    """
+
+    def __init__(self, refusal: Forbidden) -> None:
+        self._message = refusal.message
+        self._details = dict(refusal.details)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
+        """Refuse the rows.
+
+        Raises:
+            Forbidden: always.
+        """
+        raise Forbidden(self._message, self._details)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Refuse the batch.
+
+        Raises:
+            Forbidden: always.
+        """
+        raise Forbidden(self._message, self._details)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Leave what is staged, which ends by its time."""
+        say(f"batch {batchId} was not aborted, and ends by its time: {self._message}")
 
 
 class StreamTableWriter(DataSourceStreamArrowWriter):
