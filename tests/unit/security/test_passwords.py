@@ -112,16 +112,16 @@ def test_first_login_does_not_wait_for_a_guesser_at_another_host():
 
 
 def guesses(host_at):
-    """Return how many passwords of a user are tried within an hour by one who tries 40 in each second.
+    """Return how many passwords of a user are tried within an hour by one who tries ten in each second.
 
     Args:
         host_at: returns the host of a try.
     """
     clock = Clock()
     bound, tried = LoginAttempts(clock), 0
-    for number in range(40 * 3_600):
+    for number in range(10 * 3_600):
         tried += not refused(bound, host=host_at(number))
-        clock.advance(1 / 40)
+        clock.advance(1 / 10)
     return tried
 
 
