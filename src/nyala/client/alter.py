@@ -17,6 +17,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.partitioning.partition import KeyRange
 from nyala.common.partitioning.partition_spec import Partition, Range, resolve
 from nyala.common.types import plain_type, type_name
+from nyala.common.values.python_values import shown
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import value_to_ipc
@@ -97,7 +98,9 @@ class AlterSteps:
         check_text("name", name)
         message = pb.AlterStep(set_default=pb.AlterStep.Value(name=name))
         self._take(
-            alteration.SetDefault(name, default), message, f"set_default({name!r}, {default!r})"
+            alteration.SetDefault(name, default),
+            message,
+            f"set_default({name!r}, {shown(default)})",
         )
         message.set_default.ipc = value_to_ipc(self._schema.column(name).default)
 
@@ -149,12 +152,12 @@ class AlterSteps:
     def add_range(self, lower: Any, upper: Any) -> None:
         """See `Alter.add_range`."""
         piece = self._range(lower, upper)
-        self._add(pb.AlterStep(add_range=piece), f"add_range({lower!r}, {upper!r})")
+        self._add(pb.AlterStep(add_range=piece), f"add_range({shown(lower)}, {shown(upper)})")
 
     def drop_range(self, lower: Any, upper: Any) -> None:
         """See `Alter.drop_range`."""
         piece = self._range(lower, upper)
-        self._add(pb.AlterStep(drop_range=piece), f"drop_range({lower!r}, {upper!r})")
+        self._add(pb.AlterStep(drop_range=piece), f"drop_range({shown(lower)}, {shown(upper)})")
 
     def _range(self, lower: Any, upper: Any) -> pb.RangePartition:
         ids = self._table.partition_schema.range_column_ids

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,6 +21,11 @@ PREFIX = "loadgen_auto_"
 """Begin of the names of tables that the generator makes."""
 SCHEMA = pa.schema([("key", pa.int64()), ("int_value", pa.int32()), ("string_value", pa.string())])
 MOST = (1 << 63) - 1
+WAKE_S = 0.2
+"""Pause, in seconds, after which a thread that waits for others looks whether it was interrupted.
+
+A signal that arrives just before the wait begins does not end it.
+"""
 A = TypeVar("A")
 T = TypeVar("T")
 
@@ -155,7 +160,11 @@ def _all_of(
     """
     with ThreadPoolExecutor(threads, "nyala-perf") as pool:
         try:
-            return list(pool.map(work, items))
+            running = [pool.submit(work, item) for item in items]
+            while (seen := wait(running, WAKE_S, FIRST_EXCEPTION)).not_done:
+                for one in seen.done:
+                    one.result()
+            return [one.result() for one in running]
         except BaseException:  # raised again: leaving the pool waits for its threads
             ended.set()
             raise
