@@ -12,6 +12,7 @@ import pytest
 from nyala.common.errors import NyalaError
 from nyala.testing import MiniCluster
 from tests.cluster.support.ksck import ksck, wait_equal
+from tests.waiting import within
 
 LOG_LINES = 12
 FIRST = (
@@ -60,7 +61,7 @@ def restore_shared_cluster(pytestconfig: pytest.Config) -> Iterator[None]:
     shared = pytestconfig.stash.get(SHARED, None)
     if shared is not None:
         shared.wait_healthy()
-        with shared.connect() as client:
+        with shared.connect(timeout_ms=int(within(120) * 1000)) as client:
             for name in client.tables():
                 client.drop_table(name)
             for name in client.journals():
