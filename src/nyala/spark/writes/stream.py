@@ -57,8 +57,7 @@ class RefusedStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, refusal: Forbidden) -> None:
-        self._message = refusal.message
-        self._details = dict(refusal.details)
+        self._refusal = refusal
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Refuse the rows.
@@ -66,7 +65,7 @@ class RefusedStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             Forbidden: always.
         """
-        raise Forbidden(self._message, self._details)
+        raise self._refusal
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Refuse the batch.
@@ -74,11 +73,11 @@ class RefusedStreamWriter(DataSourceStreamArrowWriter):
         Raises:
             Forbidden: always.
         """
-        raise Forbidden(self._message, self._details)
+        raise self._refusal
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave what is staged, which ends by its time."""
-        say(f"batch {batchId} was not aborted, and ends by its time: {self._message}")
+        say(f"batch {batchId} was not aborted, and ends by its time: {self._refusal.message}")
 
 
 class StreamTableWriter(DataSourceStreamArrowWriter):

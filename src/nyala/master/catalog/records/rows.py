@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from google.protobuf.message import Message
+
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -33,30 +35,33 @@ class CatalogRow:
     removed: bool = False
 
 
+def _row(kind: str, id: str, record: Message) -> CatalogRow:
+    return CatalogRow(kind, id, record.SerializeToString(deterministic=True))
+
+
 def table_row(record: cat.TableRecord) -> CatalogRow:
     """Return the row of a table."""
-    return CatalogRow(KIND_TABLE, record.id, record.SerializeToString(deterministic=True))
+    return _row(KIND_TABLE, record.id, record)
 
 
 def tablet_row(record: cat.TabletRecord) -> CatalogRow:
     """Return the row of a tablet."""
-    return CatalogRow(KIND_TABLET, record.id, record.SerializeToString(deterministic=True))
+    return _row(KIND_TABLET, record.id, record)
 
 
 def cluster_row(record: cat.ClusterRecord) -> CatalogRow:
     """Return the row of the cluster."""
-    return CatalogRow(KIND_CLUSTER, CLUSTER_ROW, record.SerializeToString(deterministic=True))
+    return _row(KIND_CLUSTER, CLUSTER_ROW, record)
 
 
 def server_row(record: pb.ListedServer) -> CatalogRow:
     """Return the row of a tablet server."""
-    return CatalogRow(KIND_SERVER, record.uuid, record.SerializeToString(deterministic=True))
+    return _row(KIND_SERVER, record.uuid, record)
 
 
 def decision_row(record: cat.DecisionRecord) -> CatalogRow:
     """Return the row of a decision."""
-    body = record.SerializeToString(deterministic=True)
-    return CatalogRow(KIND_DECISION, record.transaction.hex(), body)
+    return _row(KIND_DECISION, record.transaction.hex(), record)
 
 
 def removed_decision(transaction: bytes) -> CatalogRow:
@@ -66,43 +71,42 @@ def removed_decision(transaction: bytes) -> CatalogRow:
 
 def marks_row(record: cat.DecisionMarks) -> CatalogRow:
     """Return the row of the marks of all decisions."""
-    return CatalogRow(KIND_MARKS, MARKS_ROW, record.SerializeToString(deterministic=True))
+    return _row(KIND_MARKS, MARKS_ROW, record)
 
 
 def token_row(record: cat.JoinTokenRecord) -> CatalogRow:
     """Return the row of a join token."""
-    return CatalogRow(KIND_TOKEN, record.id, record.SerializeToString(deterministic=True))
+    return _row(KIND_TOKEN, record.id, record)
 
 
 def revocation_row(record: cat.RevocationRecord) -> CatalogRow:
     """Return the row of a revocation."""
-    return CatalogRow(KIND_REVOCATION, record.id, record.SerializeToString(deterministic=True))
+    return _row(KIND_REVOCATION, record.id, record)
 
 
 def grant_row(record: cat.GrantRecord) -> CatalogRow:
     """Return the row of a grant."""
-    return CatalogRow(KIND_GRANT, record.id, record.SerializeToString(deterministic=True))
+    return _row(KIND_GRANT, record.id, record)
 
 
 def rules_row(record: cat.AccessRulesRecord) -> CatalogRow:
     """Return the row of the version of the grants."""
-    return CatalogRow(KIND_RULES, RULES_ROW, record.SerializeToString(deterministic=True))
+    return _row(KIND_RULES, RULES_ROW, record)
 
 
 def user_row(record: cat.UserRecord) -> CatalogRow:
     """Return the row of an account of a user."""
-    return CatalogRow(KIND_USER, record.id, record.SerializeToString(deterministic=True))
+    return _row(KIND_USER, record.id, record)
 
 
 def authorities_row(record: cat.AuthoritiesRecord) -> CatalogRow:
     """Return the row of the certificate authorities."""
-    body = record.SerializeToString(deterministic=True)
-    return CatalogRow(KIND_AUTHORITIES, AUTHORITIES_ROW, body)
+    return _row(KIND_AUTHORITIES, AUTHORITIES_ROW, record)
 
 
 def key_row(record: cat.KeyRecord) -> CatalogRow:
     """Return the row of a key."""
-    return CatalogRow(KIND_KEY, record.key.name, record.SerializeToString(deterministic=True))
+    return _row(KIND_KEY, record.key.name, record)
 
 
 def removed_key(name: str) -> CatalogRow:
